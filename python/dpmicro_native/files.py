@@ -153,8 +153,6 @@ def open_file(path: Path, options: FileOptions | None = None) -> TableFile:
                 raise InputError(f"{path} is an empty file")
         if file_format.kind == "csv":
             return _open_csv(path, replace(file_format, options=options or FileOptions()))
-        if options is not None and options != FileOptions():
-            raise InputError(f"{path} is not a CSV file; delimiter, decimal, encoding, quote and header do not apply")
         import pyarrow as pa
 
         if file_format.kind == "parquet":
