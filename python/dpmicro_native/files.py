@@ -53,15 +53,23 @@ class FileOptions:
             if mark is None and name == "delimiter":
                 continue
             if not isinstance(mark, str) or len(mark) != 1 or not mark.isascii() or mark in "\r\n":
-                raise InputError(f"{name} must be a single ASCII character, such as {getattr(FileOptions, name) or ','!r}")
+                raise InputError(
+                    f"{name} must be a single ASCII character, such as {getattr(FileOptions, name) or ','!r}"
+                )
         if self.quote in (self.delimiter, self.decimal) or self.delimiter == self.decimal:
-            raise InputError("delimiter, decimal mark and quote must be different characters; set the one that is wrong")
+            raise InputError(
+                "delimiter, decimal mark and quote must be different characters; set the one that is wrong"
+            )
         if not isinstance(self.header, bool):
-            raise InputError("header must be true or false: whether the first row holds the names of the columns")
+            raise InputError(
+                "header must be true or false: whether the first row holds the names of the columns"
+            )
         try:
             codecs.lookup(self.encoding)
         except (LookupError, TypeError):
-            raise InputError(f"there is no encoding {self.encoding!r}; use for example utf-8 or latin-1") from None
+            raise InputError(
+                f"there is no encoding {self.encoding!r}; use for example utf-8 or latin-1"
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -241,7 +249,11 @@ def _decompressed(file: Any, file_format: FileFormat) -> Any:
     import pyarrow as pa
 
     source = pa.PythonFile(file, mode="r")
-    return source if file_format.compression is None else pa.CompressedInputStream(source, file_format.compression)
+    return (
+        source
+        if file_format.compression is None
+        else pa.CompressedInputStream(source, file_format.compression)
+    )
 
 
 def _csv_options(
@@ -338,8 +350,10 @@ def _without_unused_categories(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _write_csv(table: pa.Table, path: Path, file_format: FileFormat, progress: Share) -> None:
     options = file_format.options
     encoder = codecs.getincrementalencoder(options.encoding)()
-    columns = [_CsvColumn(name, column, file_format, len(table.columns) == 1) for name, column in
-               zip(table.column_names, table.columns, strict=True)]
+    columns = [
+        _CsvColumn(name, column, file_format, len(table.columns) == 1)
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
     delimiter = options.delimiter or ","
     header = delimiter.join(_quoted(name, delimiter, options.quote) for name in table.column_names)
     batches = table.to_batches(max_chunksize=_ROWS)

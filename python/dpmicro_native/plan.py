@@ -71,12 +71,16 @@ def plan(schema: Schema, method: Method, n: int) -> Plan:
     (20, 2.0, 8000.0)
     """
     if not isinstance(method, Microaggregation):
-        raise InputError(f"{method.name} does not release noisy means, so its error cannot be told in advance")
+        raise InputError(
+            f"{method.name} does not release noisy means, so its error cannot be told in advance"
+        )
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise InputError("n, the number of records, must be a whole number of at least 1")
     method.check(schema)
     shares: Mapping[str, Fraction | None] = (
-        method.budget(schema).shares if isinstance(method, MicroaggregatedDP) else dict.fromkeys(schema.numeric)
+        method.budget(schema).shares
+        if isinstance(method, MicroaggregatedDP)
+        else dict.fromkeys(schema.numeric)
     )
     planned = {}
     for group, partition in zip(method.grouped(schema), method.partitions(schema, n), strict=True):

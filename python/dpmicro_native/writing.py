@@ -22,9 +22,15 @@ def check_target(target: Path, *, force: bool = False) -> Path:
         if target.exists() and not target.is_dir():
             raise InputError(f"{target} is a file; choose another directory")
         if target.exists() and not force:
-            raise InputError(f"{target} exists already; choose another directory, or --force to replace the release in it")
-        if target.exists() and (target == Path.cwd() or not {path.name for path in target.iterdir()} <= PARTS):
-            raise InputError(f"{target} holds more than a release, so it is not replaced; choose another directory")
+            raise InputError(
+                f"{target} exists already; choose another directory, or --force to replace the release in it"
+            )
+        if target.exists() and (
+            target == Path.cwd() or not {path.name for path in target.iterdir()} <= PARTS
+        ):
+            raise InputError(
+                f"{target} holds more than a release, so it is not replaced; choose another directory"
+            )
     except OSError as error:
         raise InputError(f"cannot write {target}: {_reason(error)}; choose another directory") from None
     return target
