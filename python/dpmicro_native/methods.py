@@ -301,7 +301,7 @@ def worst_case_cluster_size(n: int, epsilon: Fraction) -> int:
     >>> worst_case_cluster_size(1000, Fraction(1))
     25
     """
-    best = round(float(16 * n / epsilon**2) ** (1 / 3))
+    best: int = round(float(16 * n / epsilon**2) ** (1 / 3))
     return max(1, min(n, max(2, best)))
 
 
