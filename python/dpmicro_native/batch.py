@@ -122,7 +122,6 @@ def run_all(
             show(station, share)
 
         try:
-            progress("read", 0.0)
             threads = max(1, cores // workers)
             return run(job, spec, force=force, experiment=experiment, threads=threads, progress=progress)
         except Exception as error:

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from .errors import DpmicroError, InputError
 
@@ -64,11 +65,8 @@ def explain(error: BaseException) -> tuple[int, str]:
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
-    place = (
-        f" at {os.path.basename(traceback.tb_frame.f_code.co_filename)}:{traceback.tb_lineno}"
-        if traceback
-        else ""
-    )
+    frame = None if traceback is None else traceback.tb_frame.f_code
+    place = f" at {Path(frame.co_filename).name}:{traceback.tb_lineno}" if frame and traceback else ""
     return FAILED, f"unexpected {type(error).__name__}{place}; please report it"
 
 

@@ -33,45 +33,28 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
 
 
-class MethodName(click.ParamType):
-    """A method of the catalogue; the shell completes it."""
-
-    name = "name"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Names that begin like this one."""
-        found = catalogue().items()
-        return [
-            CompletionItem(name, help=entry.summary)
-            for name, entry in found
-            if name.startswith(incomplete.upper())
-        ]
+def _complete_method(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    known = catalogue().items()
+    return [
+        CompletionItem(name, help=entry.summary)
+        for name, entry in known
+        if name.startswith(incomplete.upper())
+    ]
 
 
-class BoundsOption(click.ParamType):
-    """COLUMN=LOWER:UPPER."""
-
-    name = "col=lo:hi"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, Numeric]:
-        """Split it into a column's name and its bounds."""
-        column, equals, bounds = str(value).rpartition("=")
-        lower, colon, upper = bounds.partition(":")
-        if not column or not equals or not colon:
-            raise InputError(f"--bounds {value}: write it as COLUMN=LOWER:UPPER, such as age=0:120")
-        try:
-            return column, Numeric(_number(lower), _number(upper))
-        except ValueError as error:
-            reason = (
-                str(error)
-                if isinstance(error, InputError)
-                else "the bounds must be numbers, such as age=0:120"
-            )
-            raise InputError(f"--bounds {value}: {reason}") from None
+def _bounds(text: str) -> tuple[str, Numeric]:
+    """Read COLUMN=LOWER:UPPER."""
+    column, equals, bounds = text.rpartition("=")
+    lower, colon, upper = bounds.partition(":")
+    if not column or not equals or not colon:
+        raise InputError(f"--bounds {text}: write it as COLUMN=LOWER:UPPER, such as age=0:120")
+    try:
+        return column, Numeric(_number(lower), _number(upper))
+    except ValueError as error:
+        reason = (
+            str(error) if isinstance(error, InputError) else "the bounds must be numbers, such as age=0:120"
+        )
+        raise InputError(f"--bounds {text}: {reason}") from None
 
 
 def _number(text: str) -> float:
@@ -105,8 +88,8 @@ def _what_to_do(command: Command) -> Command:
         ),
         click.option(
             "--bounds",
-            type=BoundsOption(),
             multiple=True,
+            metavar="COL=LO:HI",
             help="A numeric column and its public bounds, such as age=0:120; repeat for each.",
         ),
         click.option(
@@ -117,7 +100,12 @@ def _what_to_do(command: Command) -> Command:
             metavar="E",
             help="Privacy budget, where the method takes one; smaller is more private.",
         ),
-        click.option("--method", type=MethodName(), help="One of `dpmicro methods`, such as OPT_DP_1."),
+        click.option(
+            "--method",
+            metavar="NAME",
+            shell_complete=_complete_method,
+            help="One of `dpmicro methods`, such as OPT_DP_1.",
+        ),
         click.option(
             "--spec", type=PATH, metavar="SPEC.toml", help="What to do, as written by `dpmicro init`."
         ),
@@ -151,7 +139,7 @@ def _the_spec(
     method: str | None,
     epsilon: str | None,
     k: int | None,
-    bounds: tuple[tuple[str, Numeric], ...],
+    bounds: tuple[str, ...],
     other_columns: str | None,
     options: FileOptions | None,
 ) -> Spec:
@@ -167,7 +155,7 @@ def _the_spec(
     if method is None:
         raise InputError("say what to do: --spec SPEC.toml (see `dpmicro init`), or --method with --bounds")
     columns: dict[str, Column] = {}
-    for name, numeric in bounds:
+    for name, numeric in map(_bounds, bounds):
         if name in columns:
             raise InputError(f"--bounds names {name!r} twice; give it once")
         columns[name] = numeric
@@ -340,7 +328,7 @@ def anonymize(
     method: str | None,
     epsilon: str | None,
     k: int | None,
-    bounds: tuple[tuple[str, Numeric], ...],
+    bounds: tuple[str, ...],
     other_columns: str | None,
     bounds_from_data: str | None,
     out: Path,
@@ -359,7 +347,8 @@ def anonymize(
 
     \b
       dpmicro anonymize people.csv --spec people.toml --out release
-      dpmicro anonymize people.csv --method OPT_DP_1 --epsilon 1 --bounds age=0:120 --bounds pay=0:9999 --out release
+      dpmicro anonymize people.csv --method OPT_DP_1 --epsilon 1 \\
+          --bounds age=0:120 --bounds pay=0:9999 --out release
 
     Several tables, or a folder of them, get a release each in DIR/NAME; one that cannot be released does not stop the
     others. DIR appears whole or not at all. Exit code: 0 done, 2 bad input, 1 anything else.
@@ -464,7 +453,7 @@ def plan(
     method: str | None,
     epsilon: str | None,
     k: int | None,
-    bounds: tuple[tuple[str, Numeric], ...],
+    bounds: tuple[str, ...],
     other_columns: str | None,
     as_json: bool,
     **how: Any,
@@ -494,7 +483,7 @@ def _print_plan(made: Plan) -> None:
     public = any(attribute.clusters is not None for attribute in made.attributes)
     header = ["column", "share of epsilon", "noise scale of a sum"]
     header += ["cluster size", "noise scale of a mean", "expected noise SSE"] if public else []
-    header += ["worst-case SSE"]
+    header += ["worst-case SSE", "worst-case RMS error"]
     rows = []
     for attribute in made.attributes:
         row = [attribute.name, str(attribute.epsilon or "-"), f"{attribute.noise_scale:.4g}"]
@@ -505,11 +494,12 @@ def _print_plan(made: Plan) -> None:
                 "-" if size is None else f"{attribute.noise_scale_of_mean(size):.4g}",
                 "-" if attribute.noise_sse is None else f"{attribute.noise_sse:.4g}",
             ]
-        row.append("unknown" if attribute.worst_case_sse is None else f"{attribute.worst_case_sse:.4g}")
+        worst = attribute.worst_case_sse
+        row += ["unknown"] * 2 if worst is None else [f"{worst:.4g}", f"{(worst / made.records) ** 0.5:.4g}"]
         rows.append(row)
     show_table(header, rows, title=f"{made.method}, {made.records:,} records", right=range(1, len(header)))
     print(
-        "Laplace noise, in each column's units. The mean of a cluster of c records gets the scale of a sum divided by c."
+        "Noise is Laplace, in the column's units; the mean of c records gets the scale of a sum divided by c."
     )
     if public:
         print("Expected noise SSE is exact: the sizes of the clusters are public.")
@@ -517,7 +507,9 @@ def _print_plan(made: Plan) -> None:
         print(
             "The sizes of the clusters follow the data, so only a bound on the error can be told in advance."
         )
-    print("Worst-case SSE bounds the expected error of clustering and noise together, whatever the data are.")
+    print(
+        "Worst-case errors bound the expected error of clustering and noise together, whatever the data are."
+    )
 
 
 @dpmicro.command(short_help="List the methods, what they guarantee and what they need.")

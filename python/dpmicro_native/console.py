@@ -15,10 +15,6 @@ _SHARES = {"read": (0.0, 0.3), "release": (0.7, 0.75), "write": (0.75, 0.9), "ev
 _COMPUTE = (0.3, 0.7)
 
 
-class Stopped(BaseException):
-    """Raised inside a table's computation when the whole run was interrupted."""
-
-
 @contextmanager
 def progress_of(names: Sequence[str], *, quiet: bool) -> Iterator[Callable[[str], Progress]]:
     """Show how far each table is; yields what gives a table's progress callback by its name."""
@@ -69,7 +65,7 @@ def _plain_lines(name: str) -> Progress:
     def progress(station: str, share: float) -> None:
         if station not in seen:
             seen.add(station)
-            print(f"{name}: {station} ({time.monotonic() - begun:.1f} s)", file=sys.stderr, flush=True)
+            print(f"{name}: {station} ({time.monotonic() - begun:.1f} s)", flush=True)
 
     return progress
 

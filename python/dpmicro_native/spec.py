@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -31,7 +31,7 @@ class Spec:
     method: Method
     order: Order = "shuffled"
     other_columns: OtherColumns = "refuse"
-    file_options: FileOptions = FileOptions()
+    file_options: FileOptions = field(default_factory=FileOptions)
 
     def __post_init__(self) -> None:
         for name, known in (("order", Order), ("other_columns", OtherColumns)):
@@ -110,39 +110,26 @@ def bounds_from_data(column: pa.ChunkedArray, name: str) -> Numeric:
 # What `dpmicro init` proposes
 
 _IDENTIFIERS = frozenset(
-    [
-        "id",
-        "uuid",
-        "guid",
-        "key",
-        "ssn",
-        "passport",
-        "name",
-        "names",
-        "firstname",
-        "lastname",
-        "surname",
-        "forename",
-        "fullname",
-        "username",
-        "user",
-        "email",
-        "mail",
-        "phone",
-        "telephone",
-        "mobile",
-        "fax",
-        "address",
-        "street",
-        "iban",
-        "account",
-        "licence",
-        "license",
-        "ip",
-        "url",
-    ]
+    (
+        *(
+            "id",
+            "uuid",
+            "guid",
+            "key",
+            "ssn",
+            "passport",
+            "licence",
+            "license",
+            "iban",
+            "account",
+            "ip",
+            "url",
+        ),
+        *("name", "names", "firstname", "lastname", "surname", "forename", "fullname", "user", "username"),
+        *("email", "mail", "phone", "telephone", "mobile", "fax", "address", "street"),
+    )
 )
-_CODES = frozenset(["zip", "zipcode", "postcode", "postal", "plz", "code"])
+_CODES = frozenset(("zip", "zipcode", "postcode", "postal", "plz", "code"))
 
 
 @dataclass(frozen=True)
