@@ -143,11 +143,21 @@ class TableFile:
         return int(self.read().num_rows)
 
     def _read_csv(self, wanted: list[str], types: dict[str, Any], progress: Share | None) -> pa.Table:
+        import pyarrow as pa
+
+        try:
+            return self._parse_csv(wanted, types, progress, threads=True)
+        except pa.ArrowInvalid:
+            return self._parse_csv(wanted, types, None, threads=False)  # which can tell the row that is wrong
+
+    def _parse_csv(
+        self, wanted: list[str], types: dict[str, Any], progress: Share | None, *, threads: bool
+    ) -> pa.Table:
         import pyarrow.csv as csv
 
         with self.path.open("rb") as file:
             source = _decompressed(_Counted(file, progress), self.format)
-            return csv.read_csv(source, **_csv_options(self.format, wanted, types))
+            return csv.read_csv(source, **_csv_options(self.format, wanted, types, threads=threads))
 
 
 def open_file(path: Path, options: FileOptions | None = None) -> TableFile:
@@ -257,14 +267,21 @@ def _decompressed(file: Any, file_format: FileFormat) -> Any:
 
 
 def _csv_options(
-    file_format: FileFormat, wanted: list[str] | None = None, types: dict[str, Any] | None = None
+    file_format: FileFormat,
+    wanted: list[str] | None = None,
+    types: dict[str, Any] | None = None,
+    *,
+    threads: bool = True,
 ) -> dict[str, Any]:
     import pyarrow.csv as csv
 
     options = file_format.options
     return {
         "read_options": csv.ReadOptions(
-            encoding=options.encoding, autogenerate_column_names=not options.header, block_size=_BLOCK
+            encoding=options.encoding,
+            autogenerate_column_names=not options.header,
+            block_size=_BLOCK,
+            use_threads=threads,
         ),
         "parse_options": csv.ParseOptions(
             delimiter=options.delimiter, quote_char=options.quote, newlines_in_values=True
@@ -297,7 +314,7 @@ def _open_csv(path: Path, file_format: FileFormat) -> TableFile:
     )
     with path.open("rb") as file:
         source = _decompressed(_Counted(file, None), file_format)
-        names = csv.open_csv(source, **_csv_options(file_format)).schema.names
+        names = csv.open_csv(source, **_csv_options(file_format, threads=False)).schema.names
     if not any(names) and len(names) == 1:
         raise pa.ArrowInvalid("no header")
     return TableFile(path, file_format, tuple(names))
