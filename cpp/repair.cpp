@@ -22,6 +22,7 @@ struct Dual {
   EigenSolver eigen;
   VectorXd gradient;
   double value = 0;
+  double magnitude = 0;  // of the terms that make up the value
 
   void evaluate(const MatrixXd& G, const VectorXd& y) {
     MatrixXd shifted = G;
@@ -32,6 +33,7 @@ struct Dual {
     const VectorXd positive = eigen.eigenvalues().cwiseMax(0.0);
     gradient = eigen.eigenvectors().cwiseAbs2() * positive - VectorXd::Ones(y.size());
     value = positive.squaredNorm() / 2 - y.sum();
+    magnitude = positive.squaredNorm() + y.cwiseAbs().sum();
   }
 
   MatrixXd projection() const {
@@ -83,8 +85,16 @@ struct Dual {
 };
 
 // The nearest correlation matrix to the symmetric G with unit diagonal.
-MatrixXd nearest_correlation(const MatrixXd& G) {
+MatrixXd nearest_correlation(MatrixXd G) {
   const index_t d = G.rows();
+  // "Correlations" of thousands: the solution hardly depends on their common size any more (it
+  // maximises <X, G> - |X|^2 / 2), but rounding in the dual would drown it.
+  constexpr double kLargest = 1e3;
+  const double largest = G.cwiseAbs().maxCoeff();
+  if (largest > kLargest) {
+    G *= kLargest / largest;
+    G.diagonal().setOnes();
+  }
   VectorXd y = VectorXd::Zero(d);
   Dual dual, trial;
   dual.evaluate(G, y);
@@ -97,10 +107,10 @@ MatrixXd nearest_correlation(const MatrixXd& G) {
     bool accepted = false;
     for (int halving = 0; halving < 40 && !accepted; ++halving, step /= 2) {
       trial.evaluate(G, y + step * h);
-      // Where the dual's values no longer tell points apart, a smaller gradient does.
+      // Where rounding hides the decrease of the dual's values, a smaller gradient shows it.
       accepted = trial.value <= dual.value + 1e-4 * step * slope ||
-                 (trial.value <= dual.value + 1e-14 * std::abs(dual.value) &&
-                  trial.gradient.norm() < 0.9 * dual.gradient.norm());
+                 (trial.value <= dual.value + 1e-13 * dual.magnitude &&
+                  trial.gradient.norm() <= (1 - 1e-4 * step) * dual.gradient.norm());
       if (accepted) y += step * h;
     }
     if (!accepted) break;  // as exact as rounding allows

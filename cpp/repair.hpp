@@ -13,7 +13,8 @@ namespace dpmicro {
 // Guarantee: the result has exactly the given diagonal and is positive semidefinite up to rounding
 //   (smallest eigenvalue of the correlation matrix >= -1e-13 d); a matrix that is so already comes
 //   back unchanged.
-//   Rows of attributes with diagonal 0 become 0.
+//   Rows of attributes with diagonal 0 become 0. Nearest to rounding, except where an entry exceeds
+//   1000 times what its diagonal allows: then nearest to about 1e-3.
 // Requires: finite entries, diagonal >= 0. The matrices' own diagonals are not read.
 // Source: Qi & Sun (2006), Algorithm 5.1: semismooth Newton on the dual, used by CM, section 5.2.
 //   For d = 2 the solution is the correlation clipped to [-1, 1].

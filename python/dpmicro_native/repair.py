@@ -51,7 +51,9 @@ def nearest_psd(
     if diagonal is None:
         diagonals = np.maximum(np.diagonal(stack, axis1=1, axis2=2), 0)
     else:
-        diagonals = np.broadcast_to(np.asarray(diagonal, np.float64), matrix.shape[:-1]).reshape(len(stack), -1)
+        diagonals = np.broadcast_to(np.asarray(diagonal, np.float64), matrix.shape[:-1]).reshape(
+            len(stack), -1
+        )
     return _core.nearest_psd(stack, diagonals, threads=threads, progress=progress).reshape(matrix.shape)
 
 
@@ -89,7 +91,7 @@ def repair_moments(noisy: Moments | Spectra, *, threads: int = 0, progress: Prog
 
 def marginal_skewness(skewness: Array) -> Array:
     """The entries φ_iii, clusters x d, of a coskewness that may hold no others."""
-    return skewness if skewness.ndim == 2 else np.einsum("ciii->ci", skewness)
+    return skewness if skewness.ndim == 2 else np.asarray(np.einsum("ciii->ci", skewness))
 
 
 def _rebuild(spectra: Spectra, threads: int) -> Moments:
@@ -98,7 +100,7 @@ def _rebuild(spectra: Spectra, threads: int) -> Moments:
 
     def compose(values: Array, vectors: Array) -> Array:
         rows = _core.nearest_orthogonal(vectors.reshape(-1, d, d), threads=threads)
-        return np.einsum("mia,mi,mib->mab", rows, values.reshape(-1, d), rows)
+        return np.asarray(rows.swapaxes(1, 2) * values.reshape(-1, 1, d) @ rows)
 
     covariance = compose(np.maximum(spectra.values, 0), spectra.vectors)
     if spectra.skewness_values is None or spectra.skewness_vectors is None:
