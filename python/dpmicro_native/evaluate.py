@@ -25,7 +25,7 @@ class Evaluation:
     clusters: dict[str, int]  # per group of attributes
     sse: float  # in raw units
     sse_before_truncation: float
-    sse_expected: float  # of clustering and noise together, before truncation, in closed form
+    sse_expected: float | None  # of clustering and noise together, before truncation, in closed form
     information_loss: float  # 100 SSE/SST, in the unit cube
 
     def to_json(self) -> str:
@@ -41,21 +41,22 @@ def evaluate_masked(masked: Masked, schema: Schema, dropped: int) -> Evaluation:
     U, V = masked.original, masked.released
     clipped = np.clip(V, 0.0, 1.0)
     losses = ((clipped - U) ** 2).sum(axis=0)
-    expected = sum(
-        sse(U[:, [masked.names.index(name)]], labels) * float(schema.bounds(name).width) ** 2
-        for group, labels in masked.labels.items()
-        for name in group
-    ) + sum(
-        variance * float(schema.bounds(name).width) ** 2 for name, variance in masked.noise_variance.items()
-    )
+    noise = [group.noise_sse for group in masked.groups]
+    expected = None
+    if None not in noise:  # records drawn from moments have no such closed form
+        expected = sum(part for part in noise if part is not None) + sum(
+            sse(U[:, [masked.names.index(name)]], group.labels) * float(schema.bounds(name).width) ** 2
+            for group in masked.groups
+            for name in group.names
+        )
     total = ((U - U.mean(axis=0)) ** 2).sum()
     return Evaluation(
         records=len(U),
         records_dropped=dropped,
-        clusters={", ".join(group): int(labels.max()) + 1 for group, labels in masked.labels.items()},
+        clusters={", ".join(group.names): len(group.moments.sizes) for group in masked.groups},
         sse=float(losses @ widths**2),
         sse_before_truncation=float(((V - U) ** 2).sum(axis=0) @ widths**2),
-        sse_expected=float(expected),
+        sse_expected=expected,
         information_loss=float(100 * losses.sum() / total),
     )
 
