@@ -8,11 +8,6 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from reference import moments as reference
-from scipy.stats import kstat
-
 from dpmicro_native import testing
 from dpmicro_native._cm_catalogue import CATALOGUE
 from dpmicro_native.aggregate import (
@@ -29,6 +24,10 @@ from dpmicro_native.aggregate import (
     skewness_sensitivity,
 )
 from dpmicro_native.errors import BudgetError, InputError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import moments as reference
+from scipy.stats import kstat
 
 COEFFICIENT = [name for name, entry in CATALOGUE.items() if entry.noise and entry.family == "coefficient"]
 EIGEN = [name for name, entry in CATALOGUE.items() if entry.family == "eigen"]
@@ -352,7 +351,9 @@ def test_assembling_exact_answers_gives_the_moments_back(name):
         np.testing.assert_allclose(Q, moments.covariance, atol=1e-14)
         if back.skewness_values is not None:
             v, w = back.skewness_vectors, back.skewness_values
-            np.testing.assert_allclose(np.einsum("csia,csi,csib->csab", v, w, v), moments.skewness, atol=1e-14)
+            np.testing.assert_allclose(
+                np.einsum("csia,csi,csib->csab", v, w, v), moments.skewness, atol=1e-14
+            )
 
 
 def test_noise_has_the_scale_that_was_paid_for():
@@ -406,7 +407,7 @@ def test_catalogue_is_the_papers():
     assert (twelve.order, twelve.algorithm, twelve.terms) == (2, "separate", "variances")
     assert CATALOGUE["CM-15"].algorithm == "separate"
     assert [n for n in EIGEN if CATALOGUE[n].algorithm == "joint"] == ["CM-14", "CM-17"]
-    assert EIGEN == [f"CM-{i}" for i in range(14, 20)]
+    assert [f"CM-{i}" for i in range(14, 20)] == EIGEN
     assert all(CATALOGUE[f"CM-{i}"].partition == "IR-MDAV" for i in range(20, 27))
     for order, joint in combinations_with_replacement((1, 2), 2):
         assert sum(STRATEGIES[order, joint]) == 1
