@@ -82,6 +82,11 @@ def test_valid_matrices_are_untouched():
     np.testing.assert_array_equal(nearest_psd(Q), Q)
 
 
+def test_rounding_in_the_symmetry_is_forgiven():
+    A = np.array([[1.0, 1e-17, 2.0], [-1e-17, 1.0, 0.5], [2.0, 0.5, 1.0]])
+    np.testing.assert_array_equal(nearest_psd(A), nearest_psd((A + A.T) / 2))
+
+
 def test_own_diagonal_is_clipped_at_zero():
     A = np.array([[-1.0, 0.5], [0.5, 2.0]])
     np.testing.assert_array_equal(nearest_psd(A), [[0, 0], [0, 2]])
