@@ -41,13 +41,13 @@ def evaluate_masked(masked: Masked, schema: Schema, dropped: int) -> Evaluation:
     U, V = masked.original, masked.released
     clipped = np.clip(V, 0.0, 1.0)
     losses = ((clipped - U) ** 2).sum(axis=0)
-    noise = [group.noise_sse for group in masked.groups]
     expected = None
-    if None not in noise:  # records drawn from moments have no such closed form
-        expected = sum(part for part in noise if part is not None) + sum(
-            sse(U[:, [masked.names.index(name)]], group.labels) * float(schema.bounds(name).width) ** 2
-            for group in masked.groups
-            for name in group.names
+    if masked.means_only:  # records drawn from moments have no such closed form
+        expected = sum(
+            (sse(U[:, [masked.names.index(name)]], labels) + masked.noise_variance.get(name, 0.0))
+            * float(schema.bounds(name).width) ** 2
+            for group, labels in masked.labels.items()
+            for name in group
         )
     total = ((U - U.mean(axis=0)) ** 2).sum()
     return Evaluation(

@@ -152,7 +152,7 @@ class Group:
     names: tuple[str, ...]
     labels: NDArray[np.int32]
     moments: Moments  # as released: noisy and repaired, in the unit cube
-    noise_sse: float | None  # expected squared error by noise on means, in raw units; None with moments
+    noise_variance: dict[str, float]  # of the noise on the means, summed over records; in the unit cube
     shrunk: int = 0  # clusters whose skewness had to be shrunk to be feasible
 
 
@@ -164,6 +164,21 @@ class Masked:
     original: NDArray[np.float64]  # in the unit cube
     released: NDArray[np.float64]  # before truncation
     groups: tuple[Group, ...]
+
+    @property
+    def labels(self) -> dict[tuple[str, ...], NDArray[np.int32]]:
+        """The partition of each group of attributes."""
+        return {group.names: group.labels for group in self.groups}
+
+    @property
+    def noise_variance(self) -> dict[str, float]:
+        """Of the noise on an attribute's means, summed over records, where means were masked."""
+        return {name: variance for group in self.groups for name, variance in group.noise_variance.items()}
+
+    @property
+    def means_only(self) -> bool:
+        """Whether records are cluster means; otherwise they were drawn from moments."""
+        return all(group.moments.covariance is None for group in self.groups)
 
 
 def _microaggregate(
@@ -231,7 +246,7 @@ def mask_clusters(
             repaired = Repaired(means, 0)
         else:
             noisy = _noisy_moments(part, labels, group, schema, method, threads)
-            repaired, variance = repair_moments(noisy, threads=threads), None
+            repaired, variance = repair_moments(noisy, threads=threads), {}
         report("sample", number / len(groups))
         # Means are truncated with the released table, so that the evaluation can see them before.
         V[:, columns] = (
@@ -251,10 +266,10 @@ def _noisy_means(
     schema: Schema,
     method: Microaggregation,
     partition: Partition,
-) -> tuple[Moments, float]:
+) -> tuple[Moments, dict[str, float]]:
     """Cluster means by exact integer sums, with noise if the method has a budget."""
     sizes, sums = cluster_sums(U, labels, bits=GRID_BITS)
-    variance = 0.0
+    variance: dict[str, float] = {}
     if isinstance(method, MicroaggregatedDP):
         shares = method.attribute_shares(schema)
         # Replacing one individual moves the list of cluster sums of an attribute by at most this
@@ -262,10 +277,7 @@ def _noisy_means(
         reach = schema.max_records * partition.sum_sensitivity(len(U))
         sums = noisy_sums(sums, reach << GRID_BITS, [shares[name] for name in group])
         inverse = float(np.sum(1.0 / sizes))
-        variance = sum(
-            2 * (reach / float(shares[name])) ** 2 * inverse * float(schema.bounds(name).width) ** 2
-            for name in group
-        )
+        variance = {name: 2 * (reach / float(shares[name])) ** 2 * inverse for name in group}
     return Moments(sizes, sums / sizes[:, None] / float(1 << GRID_BITS)), variance
 
 
