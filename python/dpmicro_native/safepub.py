@@ -127,7 +127,7 @@ def safepub_delta(k: int, beta: float, epsilon: float | Fraction) -> float:
 
     >>> beta, k = safepub_parameters(1.0, 1e-6)
     >>> f"{safepub_delta(k, beta, 1.0):.3e}, {safepub_delta(k - 1, beta, 1.0):.3e}"
-    DOCT
+    '8.995e-07, 1.184e-06'
     """
     if k < 1:
         raise InputError("k must be at least 1")
