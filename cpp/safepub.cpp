@@ -53,9 +53,6 @@ class Numbering {
   std::vector<std::int32_t> numbers_;
 };
 
-// ceil(a / b) for a >= 0, b > 0.
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 constexpr index_t kRowsPerPoll = 1 << 16;
 
 }  // namespace
@@ -125,9 +122,11 @@ std::int64_t score_sensitivity(const Scoring& scoring, index_t attributes) {
   const std::int64_t k = scoring.k;
   const std::int64_t m = attributes;
   // (k^2/(k - 1) + 1) times the number of columns summed; both lemmas of appendix B.2.
-  const auto homogeneity = [&](std::int64_t columns) {
+  const auto homogeneity = [&](std::int64_t columns) -> std::int64_t {
     if (k == 1) return 5 * columns * kScoreUnit;
-    return columns * kScoreUnit + ceil_div(columns * k * k * kScoreUnit, k - 1);
+    const u128 grown =
+        static_cast<u128>(columns * kScoreUnit) * static_cast<u128>(k) * static_cast<u128>(k);
+    return columns * kScoreUnit + static_cast<std::int64_t>((grown + k - 2) / (k - 1));
   };
   switch (scoring.score) {
     case Score::granularity:
@@ -354,8 +353,8 @@ std::int64_t Lattice::score_below(const Scheme& scheme, const Classes& classes, 
     case Score::intensity: {
       std::int64_t cells = 0;  // of one kept record
       for (index_t a = 0; a < width; ++a) {
-        const std::int64_t top = std::max(attributes_[a].top(), 1);
-        cells += (level_of(a) * kScoreUnit + top / 2) / top;
+        const std::int64_t top = attributes_[a].top();
+        cells += top == 0 ? kScoreUnit : (level_of(a) * kScoreUnit + top / 2) / top;
       }
       return -(kept * cells + suppressed * width * kScoreUnit);
     }
@@ -402,14 +401,13 @@ void Lattice::score_predecessors(const Scheme& scheme, const Classes& classes,
                });
 }
 
-SearchResult search(const Lattice& lattice, std::span<const Attribute> attributes,
-                    const SearchPlan& plan, const RandomSource& source, int threads,
-                    Control& control) {
+SearchResult search(const Lattice& lattice, const SearchPlan& plan, const RandomSource& source,
+                    int threads, Control& control) {
   struct Node {
     Scheme scheme;
     std::int64_t score;
-    std::size_t above;   // the pivot it was first reached from
-    index_t attribute;   // and the attribute that differs
+    std::size_t above;  // the pivot it was first reached from
+    index_t attribute;  // and the attribute that differs
     bool is_candidate = false;
     bool is_visited = false;
     Lattice::Classes classes;  // of pivots, while there is room
@@ -419,9 +417,9 @@ SearchResult search(const Lattice& lattice, std::span<const Attribute> attribute
 
   std::vector<u128> stride;  // of the schemes, numbered in mixed radix
   u128 schemes = 1;
-  for (std::size_t a = 0; a < attributes.size(); ++a) {
+  for (const std::int32_t level : lattice.top()) {
     stride.push_back(schemes);
-    schemes *= static_cast<u128>(lattice.top()[a] + 1);
+    schemes *= static_cast<u128>(level + 1);
     if (schemes >= (u128{1} << 63))
       throw InputError("more than 2^63 generalisation schemes; use fewer attributes or levels");
   }
@@ -436,7 +434,7 @@ SearchResult search(const Lattice& lattice, std::span<const Attribute> attribute
   std::vector<std::size_t> candidates;
   std::vector<std::int64_t> candidate_scores;
   std::vector<std::size_t> visited;
-  std::vector<std::int64_t> fresh_scores(attributes.size());
+  std::vector<std::int64_t> fresh_scores(lattice.top().size());
   std::vector<index_t> fresh;
   Stream stream = source.stream();
   Generator& generator = stream;
@@ -506,20 +504,22 @@ SearchResult search(const Lattice& lattice, std::span<const Attribute> attribute
                            : select(scores, plan.final_factor);
   SearchResult result;
   result.scheme = nodes[visited[best]].scheme;
-  for (const std::size_t node : visited) result.visited.push_back(nodes[node].scheme);
+  result.visited = std::move(visited);
+  for (Node& node : nodes) {
+    result.schemes.push_back(std::move(node.scheme));
+    result.scores.push_back(node.score);
+  }
   return result;
 }
 
 SafePubResult safepub(std::span<const std::int32_t> codes, std::span<const Attribute> attributes,
                       const Scoring& scoring, const SearchPlan& plan, Rational epsilon_anon,
-                      const RandomSource& search_source, const RandomSource& release_source,
-                      int threads, Control& control) {
+                      const SafePubSources& sources, int threads, Control& control) {
   if (epsilon_anon.numerator == 0) throw InputError("the share of epsilon for sampling is zero");
   const Combinations combinations = compress(codes, attributes, control);
   const std::size_t rows = combinations.of_row.size();
   std::vector<std::uint8_t> sample(rows);
   std::vector<std::int64_t> counts(combinations.count);
-  // Draws a sample and counts its combinations.
   const auto draw = [&](const RandomSource& source) {
     poisson_sample_exponential(sample, epsilon_anon, source, threads, control);
     std::fill(counts.begin(), counts.end(), 0);
@@ -527,9 +527,24 @@ SafePubResult safepub(std::span<const std::int32_t> codes, std::span<const Attri
   };
 
   SafePubResult result;
-  draw(search_source);
-  result.search = search(Lattice(combinations, attributes, counts, scoring), attributes, plan,
-                         search_source_after_sample, threads, control);
+  draw(sources.search_sample);
+  const Lattice lattice(combinations, attributes, counts, scoring);
+  result.search = search(lattice, plan, sources.search, threads, control);
+
+  if (!plan.as_published) draw(sources.release_sample);
+  const bool all_suppressed = result.search.scheme == lattice.top() && scoring.class_attribute < 0;
+  std::vector<std::uint8_t> survives(combinations.count, 0);
+  if (!all_suppressed)
+    for (const std::int32_t c :
+         Lattice(combinations, attributes, counts, scoring).classes(result.search.scheme).order)
+      survives[c] = 1;
+  std::vector<std::int64_t> kept;
+  for (std::size_t i = 0; i < rows; ++i)
+    if (sample[i] && survives[combinations.of_row[i]]) kept.push_back(static_cast<std::int64_t>(i));
+  std::vector<std::int64_t> order(kept.size());
+  Stream stream = sources.shuffle.stream();
+  permutation(order, stream, control);
+  for (const std::int64_t place : order) result.rows.push_back(kept[place]);
   return result;
 }
 

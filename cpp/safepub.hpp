@@ -1,5 +1,5 @@
-// SafePub's middle: scores of generalisation schemes on a compressed sample, the private search over
-// the lattice of schemes, and the rows of a release.
+// SafePub's middle: scores of generalisation schemes on a compressed sample, the private search
+// over the lattice of schemes, and the rows of a release.
 //
 // Source of everything here: Bild, Kuhn & Prasser, SafePub, PoPETs 2018 (sections 4 to 6), with the
 // corrections of PAPERS.md.
@@ -144,18 +144,27 @@ struct SearchPlan {
 
 struct SearchResult {
   Scheme scheme;
-  std::vector<Scheme> visited;  // pivots in order of first visit; not private
+  // What the search saw, for tests; the scores are exact and must never be released.
+  std::vector<std::size_t> visited;  // pivots in order of first visit
+  std::vector<Scheme> schemes;       // all that were scored
+  std::vector<std::int64_t> scores;
 };
 
 // Top-down search for a good scheme.
 //
-// Guarantee: every pivot and, unless as_published, the scheme returned are chosen by permute and flip
+// Guarantee: every pivot and, unless as_published, the scheme returned are chosen by permute and
+// flip
 //   alone; the scores enter nowhere else. Ends early when no candidate is left.
 // Source: SafePub, figure 7; PAPERS.md, correction 1.
-// Cost: steps x attributes passes over the surviving combinations at most; each scheme is scored once.
-SearchResult search(const Lattice& lattice, std::span<const Attribute> attributes,
-                    const SearchPlan& plan, const RandomSource& source, int threads,
-                    Control& control);
+// Cost: steps x attributes passes over the surviving combinations at most; each scheme is scored
+// once.
+SearchResult search(const Lattice& lattice, const SearchPlan& plan, const RandomSource& source,
+                    int threads, Control& control);
+
+// Random bits of the phases, which must be independent.
+struct SafePubSources {
+  RandomSource search_sample, search, release_sample, shuffle;
+};
 
 struct SafePubResult {
   SearchResult search;
@@ -171,7 +180,6 @@ struct SafePubResult {
 // Requires: codes as for compress; epsilon_anon > 0.
 SafePubResult safepub(std::span<const std::int32_t> codes, std::span<const Attribute> attributes,
                       const Scoring& scoring, const SearchPlan& plan, Rational epsilon_anon,
-                      const RandomSource& search_source, const RandomSource& release_source,
-                      int threads, Control& control);
+                      const SafePubSources& sources, int threads, Control& control);
 
 }  // namespace dpmicro

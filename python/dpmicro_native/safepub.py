@@ -7,12 +7,23 @@ Guarantees", PoPETs 2018(1), with three corrections (see :class:`SafePub`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
 from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _core
 from .errors import BudgetError, InputError
+from .hierarchy import Hierarchy
+
+if TYPE_CHECKING:
+    from ._core import Progress
 
 # Parameters are computed with 60 digits. Every comparison leaves a margin of 1e-40, far above the
 # rounding errors (below 1e-50, see _Tail) and always on the safe side.
@@ -24,7 +35,7 @@ MAX_EPSILON = 20
 
 @contextmanager
 def _digits() -> Iterator[None]:
-    with localcontext(Context(prec=_DIGITS, rounding=ROUND_HALF_EVEN, Emin=-10**9, Emax=10**9)):
+    with localcontext(Context(prec=_DIGITS, rounding=ROUND_HALF_EVEN, Emin=-(10**9), Emax=10**9)):
         yield
 
 
@@ -115,7 +126,9 @@ def _check_epsilon(epsilon: Fraction) -> None:
     if epsilon <= 0:
         raise BudgetError("epsilon must be positive")
     if epsilon > MAX_EPSILON:
-        raise BudgetError(f"epsilon must not exceed {MAX_EPSILON}; SafePub keeps nearly all records long before")
+        raise BudgetError(
+            f"epsilon must not exceed {MAX_EPSILON}; SafePub keeps nearly all records long before"
+        )
 
 
 def safepub_delta(k: int, beta: float, epsilon: float | Fraction) -> float:
@@ -182,3 +195,259 @@ def safepub_curve(k: int, beta: float, epsilons: Iterable[float]) -> list[tuple[
     [(1.0, '8e-06'), (2.0, '2e-09')]
     """
     return [(epsilon, safepub_delta(k, beta, epsilon)) for epsilon in epsilons]
+
+
+#: The score functions of section 5.
+SCORES = ("granularity", "intensity", "discernibility", "entropy", "groups", "classification")
+
+# The core's fractions have numerators and denominators below this.
+_RATIONAL_LIMIT = 1 << 62
+
+
+def _rational(number: Fraction) -> tuple[int, int]:
+    """The number if it fits the core's fractions, else one slightly below."""
+    limit = _RATIONAL_LIMIT - 1
+    if max(number.numerator, number.denominator) <= limit:
+        return number.numerator, number.denominator
+    if number > 1:
+        denominator = max(1, int(limit / number))
+        return min(limit, int(number * denominator)), denominator
+    numerator = int(number * limit)
+    return (numerator, math.ceil(numerator / number)) if numerator else (0, 1)
+
+
+def sensitivity(score: str, k: int, attributes: int) -> Fraction:
+    """By how much one record more or less can move a score (theorems 6 to 9, section 5.4).
+
+    >>> sensitivity("granularity", k=61, attributes=9), sensitivity("groups", k=61, attributes=9)
+    (Fraction(540, 1), Fraction(1, 1))
+    """
+    return Fraction(_core.score_sensitivity(score, k, attributes)[0], _unit(score))
+
+
+def scores(
+    codes: NDArray[np.int32],
+    hierarchies: Sequence[Hierarchy],
+    schemes: Sequence[Sequence[int]],
+    *,
+    score: str,
+    k: int,
+    class_column: int | None = None,
+) -> list[Fraction]:
+    """Score generalisation schemes on a sample of leaf codes (n x attributes), all records counted.
+
+    The scores are exact functions of the data: for the curator's eyes and for tests.
+
+    >>> sex = Hierarchy.from_rows([("f", "*"), ("m", "*")])
+    >>> scores(np.array([[0], [0], [1]], dtype=np.int32), [sex], [[0], [1]], score="granularity", k=2)
+    [Fraction(-2, 1), Fraction(-3, 1)]
+    """
+    raw = _core.safepub_scores(
+        np.ascontiguousarray(codes, dtype=np.int32),
+        [hierarchy.tables for hierarchy in hierarchies],
+        [list(scheme) for scheme in schemes],
+        score=score,
+        k=k,
+        class_attribute=-1 if class_column is None else class_column,
+    )
+    return [Fraction(number, _unit(score)) for number in raw]
+
+
+def _unit(score: str) -> int:
+    """Steps of a score's integer grid per unit."""
+    return 1 if score in ("groups", "classification") else _core.score_unit
+
+
+def amplified(epsilon: Fraction, epsilon_anon: Fraction) -> Fraction:
+    """Largest ε₁ (rounded down) that may be spent on a sample so that the data lose only ``epsilon``.
+
+    An ε₁-differentially private computation on a Poisson sample of rate β is
+    ln(1 + β(e^ε₁ - 1))-differentially private on the data (Li, Qardaji & Su 2012, theorem 1; Balle,
+    Barthe & Gaboardi 2018, theorem 8). All selections of a search read one sample: they are composed
+    first, and the sum is amplified once. Here β = 1 - e^-ε_anon.
+
+    >>> round(float(amplified(Fraction(1, 10), Fraction(9, 10))), 4)
+    0.1632
+    """
+    with _digits():
+        gain = (_decimal(epsilon).exp() - 1) / _maximal_beta(epsilon_anon)
+        spent = (1 + gain).ln() * (1 - _MARGIN)
+        return Fraction(spent)
+
+
+@dataclass(frozen=True)
+class SafePub:
+    """SafePub with its gaps closed: parameters of the method, and how its budget is spent.
+
+    1. *Search* (``epsilon_search``, a tenth of ε unless given). On a Poisson sample of rate
+       β = 1 - e^-ε_anon, ``steps`` private selections walk down the lattice of generalisation schemes,
+       and one more, with ``final_share`` of the budget, picks among the schemes visited. They are
+       composed on the sample and amplified once (:func:`amplified`).
+    2. *Release* (ε_anon = ε - ε_search, and δ). A fresh sample of rate β is generalised with the scheme
+       found, and combinations that occur less than k times are left out (theorem 3). The search's
+       outcome is a public parameter by then, so the two compose to (ε, δ).
+
+    The paper takes the visited scheme with the best *true* score, which nobody pays for, uses one
+    sample for both parts, which its composition theorem does not cover, and selects with floating
+    point. ``as_published=True`` repeats the first two, for comparison: see :attr:`caveats`.
+
+    >>> method = SafePub(epsilon=1, delta=1e-5)
+    >>> method.k, round(method.beta, 4), method.shares
+    (58, 0.5934, {'sample': Fraction(9, 10), 'search': Fraction(1, 10)})
+    """
+
+    epsilon: float | Fraction
+    delta: float | Fraction
+    epsilon_search: float | Fraction | None = None
+    steps: int = 300
+    score: str = "granularity"
+    #: Name of the column that the classification score predicts; it is never generalised.
+    class_column: str | None = None
+    final_share: Fraction = Fraction(1, 2)
+    as_published: bool = False
+
+    def check(self) -> None:
+        """Refuse parameters that cannot work, before data is read."""
+        epsilon, delta = exact(self.epsilon), exact(self.delta)
+        _check_epsilon(epsilon)
+        if not 0 < delta < 1:
+            raise BudgetError("delta must lie between 0 and 1; below one over the number of records is usual")
+        if not 0 < self.shares["search"] < epsilon:
+            raise BudgetError("epsilon_search must be positive and leave a part of epsilon for the sample")
+        if max(self.shares["sample"].numerator, self.shares["sample"].denominator) >= _RATIONAL_LIMIT:
+            raise BudgetError("epsilon and epsilon_search have too many digits; 18 are enough")
+        if self.steps < 1:
+            raise InputError("steps must be at least 1; the paper uses 300")
+        if not 0 < self.final_share < 1:
+            raise BudgetError("final_share must lie between 0 and 1")
+        if self.score not in SCORES:
+            raise InputError(f"the score must be one of {', '.join(SCORES)}")
+        if (self.score == "classification") != (self.class_column is not None):
+            raise InputError("the classification score needs a class_column, and only that score takes one")
+
+    @property
+    def shares(self) -> Mapping[str, Fraction]:
+        """The named shares of ε; they add up to it."""
+        epsilon = exact(self.epsilon)
+        search = epsilon / 10 if self.epsilon_search is None else exact(self.epsilon_search)
+        return {"sample": epsilon - search, "search": search}
+
+    @cached_property
+    def _parameters(self) -> tuple[float, int]:
+        self.check()
+        return safepub_parameters(self.shares["sample"], exact(self.delta))
+
+    @property
+    def beta(self) -> float:
+        """Sampling rate of both samples."""
+        return self._parameters[0]
+
+    @property
+    def k(self) -> int:
+        """Combinations that occur less often in the sample are suppressed."""
+        return self._parameters[1]
+
+    def curve(self, extra: Sequence[float] = (0.0, 0.25, 0.5, 1.0, 2.0)) -> list[tuple[float, float]]:
+        """Smoothness (theorem 11): the release is (ε′, δ′)-private at once for every ε′ = ε + extra.
+
+        >>> [(e, f"{d:.0e}") for e, d in SafePub(epsilon=1, delta=1e-5).curve([0, 1])]
+        [(1.0, '9e-06'), (2.0, '2e-10')]
+        """
+        sample, search = self.shares["sample"], self.shares["search"]
+        points = [sample + exact(more) for more in extra]
+        return [(float(point + search), safepub_delta(self.k, self.beta, point)) for point in points]
+
+    def spending(self) -> tuple[Fraction, Fraction]:
+        """Return ε, on the sample, of one step of the search and of the final choice."""
+        search = self.shares["search"]
+        if self.as_published:
+            return search / self.steps, Fraction(0)
+        total = amplified(search, self.shares["sample"])
+        return total * (1 - self.final_share) / self.steps, total * self.final_share
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the guarantee rests on, as sentences for a certificate."""
+        return (
+            "Every individual has one record; neighbouring tables differ by one record added or removed.",
+            "The hierarchies, the score and all parameters were chosen without looking at the table.",
+            "Rows are released in random order; unsampled and suppressed rows and their number are not.",
+        )
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What does not hold, as sentences for a certificate; empty for the corrected method."""
+        if not self.as_published:
+            return ()
+        return (
+            "As published: the generalisation is the one with the best true score among those visited. That "
+            "choice reads the data without noise, so it is not differentially private for any epsilon.",
+            "As published: search and release share one sample, so their budgets do not compose as stated.",
+        )
+
+
+@dataclass(frozen=True)
+class SafePubResult:
+    """What :func:`search_and_release` found."""
+
+    #: The generalisation level of each attribute: part of the private output.
+    levels: tuple[int, ...]
+    #: Released records in random order, as row numbers of the input. Row numbers and their count of
+    #: the whole table are for the curator; the generalised records themselves are the private output.
+    rows: NDArray[np.int64]
+    #: Schemes the search visited, and all scored ones with exact scores: never to be released.
+    visited: tuple[tuple[int, ...], ...] = field(repr=False)
+    scored: Mapping[tuple[int, ...], Fraction] = field(repr=False)
+
+
+def search_and_release(
+    codes: NDArray[np.int32],
+    hierarchies: Sequence[Hierarchy],
+    method: SafePub,
+    *,
+    class_column: int | None = None,
+    threads: int = 0,
+    progress: Progress = None,
+) -> SafePubResult:
+    """Run the whole mechanism on leaf codes (n x attributes, one hierarchy each).
+
+    ``class_column`` is the number of the column that ``method.class_column`` names. The randomness is
+    the system's; threads never change a result.
+
+    >>> sex = Hierarchy.from_rows([("f", "*"), ("m", "*")])
+    >>> people = np.zeros((1000, 1), dtype=np.int32)
+    >>> result = search_and_release(people, [sex], SafePub(epsilon=2, delta=1e-4, epsilon_search=1, steps=1))
+    >>> result.levels in {(0,), (1,)}
+    True
+    """
+    method.check()
+    if (class_column is None) != (method.class_column is None):
+        raise InputError("say which column of the codes is the class column, and only for classification")
+    steepness, monotone = _core.score_sensitivity(method.score, method.k, len(hierarchies))
+    # Scores that one more record can only raise need no factor 2 (McKenna & Sheldon 2020: permuting
+    # and flipping depends on differences of scores, and those move by one sensitivity, not by two).
+    steepness *= 1 if monotone and not method.as_published else 2
+    step, final = method.spending()
+    rows, levels, visited, schemes, raw = _core.safepub(
+        np.ascontiguousarray(codes, dtype=np.int32),
+        [hierarchy.tables for hierarchy in hierarchies],
+        score=method.score,
+        k=method.k,
+        class_attribute=-1 if class_column is None else class_column,
+        steps=method.steps,
+        step_factor=_rational(step / steepness),
+        final_factor=_rational(final / steepness),
+        epsilon_anon=_rational(method.shares["sample"]),
+        as_published=method.as_published,
+        threads=threads,
+        progress=progress,
+    )
+    return SafePubResult(
+        levels=tuple(levels),
+        rows=rows,
+        visited=tuple(tuple(schemes[number]) for number in visited),
+        scored={
+            tuple(scheme): Fraction(number, _unit(method.score))
+            for scheme, number in zip(schemes, raw, strict=True)
+        },
+    )
