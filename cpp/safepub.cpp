@@ -119,34 +119,34 @@ Combinations compress(std::span<const std::int32_t> codes, std::span<const Attri
 }
 
 std::int64_t score_sensitivity(const Scoring& scoring, index_t attributes) {
+  const bool hard = scoring.survival == Survival::hard;
   const std::int64_t k = scoring.k;
   const std::int64_t m = attributes;
-  // (k^2/(k - 1) + 1) times the number of columns summed; both lemmas of appendix B.2.
+  // Of phi (equation 7), summed over columns. Hard: k^2/(k - 1) + 1, or 5 (appendix B.2).
   const auto homogeneity = [&](std::int64_t columns) -> std::int64_t {
-    if (k == 1) return 5 * columns * kScoreUnit;
-    const u128 grown =
-        static_cast<u128>(columns * kScoreUnit) * static_cast<u128>(k) * static_cast<u128>(k);
-    return columns * kScoreUnit + static_cast<std::int64_t>((grown + k - 2) / (k - 1));
+    const std::int64_t unit = columns * kScoreUnit;
+    if (!hard) return 3 * unit;
+    if (k == 1) return 5 * unit;
+    const u128 grown = static_cast<u128>(unit) * static_cast<u128>(k) * static_cast<u128>(k);
+    return unit + static_cast<std::int64_t>((grown + k - 2) / (k - 1));
   };
   switch (scoring.score) {
     case Score::granularity:
     case Score::intensity:
-      return std::max<std::int64_t>(k - 1, 1) * m * kScoreUnit;
+      return (hard ? std::max<std::int64_t>(k - 1, 1) : 1) * m * kScoreUnit;
     case Score::discernibility:
       return homogeneity(1);
     case Score::entropy:
       return homogeneity(m);
     case Score::groups:
-      return 1;
+      return hard ? 1 : 2;
     case Score::classification:
-      return k;
+      return hard ? k : 2;
   }
   throw InputError("unknown score");
 }
 
 bool score_is_monotone(Score score) {
-  // A new record can complete a class or enlarge one: the number of classes, and the size of the
-  // largest one among those with the same features, never fall.
   return score == Score::groups || score == Score::classification;
 }
 
@@ -155,8 +155,6 @@ Lattice::Lattice(const Combinations& combinations, std::span<const Attribute> at
     : combinations_(combinations), attributes_(attributes), counts_(counts), scoring_(scoring) {
   const index_t width = static_cast<index_t>(attributes.size());
   const bool classifies = scoring.score == Score::classification;
-  if (scoring.k < 1 || scoring.k > std::numeric_limits<std::int32_t>::max())
-    throw InputError("k must lie between 1 and 2^31 - 1");
   if (classifies != (scoring.class_attribute >= 0) || scoring.class_attribute >= width)
     throw InputError("the classification score needs a class column, the other scores take none");
   // Sums of losses and, times the unit, of squared class sizes must stay in their integers.
@@ -167,7 +165,7 @@ Lattice::Lattice(const Combinations& combinations, std::span<const Attribute> at
 
 Lattice::Classes Lattice::everything() const {
   Classes all;
-  if (records_ >= scoring_.k) {
+  if (records_ >= scoring_.least()) {
     for (index_t c = 0; c < combinations_.count; ++c)
       if (counts_[c] > 0) all.order.push_back(static_cast<std::int32_t>(c));
   }
@@ -188,6 +186,7 @@ Lattice::Classes Lattice::split(const Classes& classes, index_t attribute,
   Classes parts;
   parts.order.resize(classes.order.size());
   parts.starts = {0};
+  const std::int64_t least = scoring_.least();
   std::int32_t end = 0;
   for (std::size_t i = 0; i + 1 < classes.starts.size(); ++i) {
     const std::span members(&classes.order[classes.starts[i]],
@@ -199,7 +198,7 @@ Lattice::Classes Lattice::split(const Classes& classes, index_t attribute,
       sizes[value] += counts_[c];
     }
     for (const std::int32_t value : seen) {
-      const bool survives = sizes[value] >= scoring_.k;
+      const bool survives = sizes[value] >= least;
       const std::int32_t place = survives ? end : -1;
       if (survives) {
         end += places[value];
@@ -232,7 +231,7 @@ Lattice::Classes Lattice::suppress_rare(Classes classes) const {
                             classes.starts[i + 1] - classes.starts[i]);
     for (const std::int32_t c : members) sizes[codes[c]] += counts_[c];
     for (const std::int32_t c : members)
-      if (sizes[codes[c]] >= scoring_.k) kept.order.push_back(c);
+      if (sizes[codes[c]] >= scoring_.least()) kept.order.push_back(c);
     for (const std::int32_t c : members) sizes[codes[c]] = 0;
     const auto end = static_cast<std::int32_t>(kept.order.size());
     if (end > kept.starts.back()) kept.starts.push_back(end);
@@ -279,6 +278,8 @@ std::int64_t Lattice::score_below(const Scheme& scheme, const Classes& classes, 
       histograms.emplace_back(attributes_[a].values(level_of(a)), 0);
   }
 
+  const bool hard = scoring_.survival == Survival::hard;
+  const std::int64_t least = scoring_.least();
   std::int64_t kept = 0;      // records not suppressed
   std::int64_t groups = 0;    // classes
   std::int64_t loss = 0;      // granularity of the kept records
@@ -296,11 +297,11 @@ std::int64_t Lattice::score_below(const Scheme& scheme, const Classes& classes, 
     }
     std::int64_t kept_here = 0;
     for (const index_t key : seen) {
-      const std::int64_t size = sizes[key];
+      const std::int64_t members_of_class = sizes[key];
       sizes[key] = 0;
-      if (size < scoring_.k) continue;
+      if (members_of_class < least) continue;
+      const std::int64_t size = scoring_.credit(members_of_class);
       kept_here += size;
-      ++groups;
       switch (scoring_.score) {
         case Score::granularity:
           loss += size * attributes_[attribute].granularity(level)[key];
@@ -317,8 +318,10 @@ std::int64_t Lattice::score_below(const Scheme& scheme, const Classes& classes, 
           best = std::max(best, size);
           break;
         }
-        case Score::intensity:
         case Score::groups:
+          groups += hard ? 1 : scoring_.credit(std::min(members_of_class, scoring_.ramp_end()));
+          break;
+        case Score::intensity:
           break;
       }
     }
@@ -533,10 +536,12 @@ SafePubResult safepub(std::span<const std::int32_t> codes, std::span<const Attri
 
   if (!plan.as_published) draw(sources.release_sample);
   const bool all_suppressed = result.search.scheme == lattice.top() && scoring.class_attribute < 0;
+  Scoring release = scoring;
+  release.survival = Survival::hard;
   std::vector<std::uint8_t> survives(combinations.count, 0);
   if (!all_suppressed)
     for (const std::int32_t c :
-         Lattice(combinations, attributes, counts, scoring).classes(result.search.scheme).order)
+         Lattice(combinations, attributes, counts, release).classes(result.search.scheme).order)
       survives[c] = 1;
   std::vector<std::int64_t> kept;
   for (std::size_t i = 0; i < rows; ++i)

@@ -5,6 +5,7 @@
 // corrections of PAPERS.md.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -62,20 +63,56 @@ enum class Score { granularity, intensity, discernibility, entropy, groups, clas
 // and two sums x, y have |floor(x) - floor(y)| <= ceil(|x - y|).
 inline constexpr std::int64_t kScoreUnit = 1 << 16;
 
+// How a class of s records counts in a score.
+//
+// hard: as in the paper, wholly if s >= k and else as suppressed. A record that completes a class
+//   moves k records at once, so sensitivities grow with k, and the budget of a search drowns in
+//   them.
+// ramp: as credit(s) = min(s, max(0, 2 s - ceil(3k/2))) kept records and s - credit(s) suppressed
+//   ones: nothing up to 3k/4, half of it at k, all from 3k/2 on. Whether a class near k survives in
+//   the release is open anyway, since that draws a sample of its own. One record moves the credit
+//   by at most 2, so sensitivities do not depend on k.
+enum class Survival { hard, ramp };
+
 // What a search needs to know about a score besides the sample.
 struct Scoring {
   Score score = Score::granularity;
   std::int64_t k = 1;
   index_t class_attribute = -1;  // never generalised; classification only
+  Survival survival = Survival::ramp;
+
+  // Classes below this size contribute nothing; nor do any of their refinements.
+  std::int64_t least() const { return survival == Survival::hard ? k : ramp_end() / 2 + 1; }
+  std::int64_t ramp_end() const { return (3 * k + 1) / 2; }
+  // Of a class of at least least() records.
+  std::int64_t credit(std::int64_t size) const {
+    return survival == Survival::hard ? size : std::min(size, 2 * size - ramp_end());
+  }
+  // Steps of the score's integer scale per unit of the paper's.
+  std::int64_t unit() const {
+    if (score == Score::classification) return 1;
+    if (score == Score::groups) return survival == Survival::hard ? 1 : ramp_end();
+    return kScoreUnit;
+  }
 };
 
 // By how much adding or removing one record can move a score, on its integer scale.
 //
 // Guarantee: an upper bound for every scheme and every sample.
-// Source: SafePub, theorems 6 to 9 and section 5.4, on the grid as above.
+//   hard: theorems 6 to 9 and section 5.4, on the grid as above.
+//   ramp: let a record change its class's credit by c in {0, 1, 2}, and N be the records of the
+//   sample before. Granularity and intensity: a cell's loss is v <= 1 kept and 1 suppressed, so m
+//   cells change by |m - c (m - sum v)| <= m. Classification: the largest credit changes by at most
+//   2. Groups: the count of a class is credit(min(s, e)) / e, e the end of the ramp.
+//   Discernibility: phi = A/N + N - (sum of credits), A the sum of squared credits, changes by
+//   -A/(N(N+1)) + ((h + c)^2 - h^2)/(N+1) + 1 - c, where 0 <= A <= N^2 and h + c <= N + 1: at least
+//   -c, at most 1 + c, so by 3 or less. Entropy: the same for each of m columns, h being the
+//   credits of all classes with the record's value.
 std::int64_t score_sensitivity(const Scoring& scoring, index_t attributes);
-// Whether adding a record never lowers the score of any scheme. Private selection then needs half
-// the noise: factor = epsilon / sensitivity (see SafePub::search in the Python layer).
+// Whether adding a record never lowers the score of any scheme: it can complete or enlarge a class,
+// so the number of classes and the largest of those with equal features never fall. Permute and
+// flip then needs half the noise, factor = epsilon / sensitivity: it depends on differences of
+// scores only, and those move by one sensitivity instead of two.
 bool score_is_monotone(Score score);
 
 // Scores of schemes on one sample.

@@ -2,6 +2,9 @@
 
 #include <pybind11/stl.h>
 
+#include <limits>
+#include <map>
+
 #include "bindings.hpp"
 
 namespace dpmicro::bindings {
@@ -27,40 +30,39 @@ std::span<const std::int32_t> as_span(const Codes& codes) {
   return {codes.data(), static_cast<std::size_t>(codes.size())};
 }
 
-Score as_score(const std::string& name) {
-  if (name == "granularity") return Score::granularity;
-  if (name == "intensity") return Score::intensity;
-  if (name == "discernibility") return Score::discernibility;
-  if (name == "entropy") return Score::entropy;
-  if (name == "groups") return Score::groups;
-  if (name == "classification") return Score::classification;
-  throw InputError(
-      "the score must be granularity, intensity, discernibility, entropy, groups or "
-      "classification");
+Scoring as_scoring(const std::string& name, std::int64_t k, index_t class_attribute, bool hard) {
+  static const std::map<std::string, Score> scores = {{"granularity", Score::granularity},
+                                                      {"intensity", Score::intensity},
+                                                      {"discernibility", Score::discernibility},
+                                                      {"entropy", Score::entropy},
+                                                      {"groups", Score::groups},
+                                                      {"classification", Score::classification}};
+  const auto found = scores.find(name);
+  if (found == scores.end()) throw InputError("there is no such score");
+  if (k < 1 || k > std::numeric_limits<std::int32_t>::max())
+    throw InputError("k must lie between 1 and 2^31 - 1");
+  return {found->second, k, class_attribute, hard ? Survival::hard : Survival::ramp};
 }
 
 }  // namespace
 
 void register_safepub(py::module_& m) {
-  m.attr("score_unit") = kScoreUnit;
-
   m.def(
       "score_sensitivity",
-      [](const std::string& score, std::int64_t k, index_t attributes) {
-        if (k < 1) throw InputError("k must be at least 1");
-        const Score which = as_score(score);
-        return py::make_tuple(score_sensitivity({which, k, -1}, attributes),
-                              score_is_monotone(which));
+      [](const std::string& score, std::int64_t k, index_t attributes, bool hard) {
+        const Scoring scoring = as_scoring(score, k, -1, hard);
+        return py::make_tuple(score_sensitivity(scoring, attributes), scoring.unit(),
+                              score_is_monotone(scoring.score));
       },
-      py::arg("score"), py::arg("k"), py::arg("attributes"));
+      py::arg("score"), py::arg("k"), py::arg("attributes"), py::kw_only(), py::arg("hard"));
 
   m.def(
       "safepub_scores",
       [](const Codes& codes, const std::vector<Codes>& tables, const std::vector<Scheme>& schemes,
-         const std::string& score, std::int64_t k, index_t class_attribute,
+         const std::string& score, std::int64_t k, index_t class_attribute, bool hard,
          const py::object& progress) {
         const std::vector<Attribute> attributes = as_attributes(tables, codes);
-        const Scoring scoring{as_score(score), k, class_attribute};
+        const Scoring scoring = as_scoring(score, k, class_attribute, hard);
         return without_gil(progress, [&](Control& control) {
           const Combinations combinations = compress(as_span(codes), attributes, control);
           std::vector<std::int64_t> counts(combinations.count, 0);
@@ -79,7 +81,7 @@ void register_safepub(py::module_& m) {
         });
       },
       py::arg("codes"), py::arg("tables"), py::arg("schemes"), py::kw_only(), py::arg("score"),
-      py::arg("k"), py::arg("class_attribute") = -1, py::arg("progress") = py::none());
+      py::arg("k"), py::arg("class_attribute"), py::arg("hard"), py::arg("progress") = py::none());
 
   m.def(
       "safepub",
@@ -88,7 +90,7 @@ void register_safepub(py::module_& m) {
          const Fraction& final_factor, const Fraction& epsilon_anon, bool as_published, int threads,
          const py::object& progress) {
         const std::vector<Attribute> attributes = as_attributes(tables, codes);
-        const Scoring scoring{as_score(score), k, class_attribute};
+        const Scoring scoring = as_scoring(score, k, class_attribute, as_published);
         const auto rational = [](const Fraction& f) { return Rational{f.first, f.second}; };
         const SearchPlan plan{steps, rational(step_factor), rational(final_factor), as_published};
         const SafePubSources sources{RandomSource::current(), RandomSource::current(),

@@ -16,9 +16,7 @@ def squared_distances(
 def sse(X: ArrayLike, labels: ArrayLike, *, threads: int = 0, progress: Progress = None) -> float: ...
 
 # safepub
-score_unit: int
-
-def score_sensitivity(score: str, k: int, attributes: int) -> tuple[int, bool]: ...
+def score_sensitivity(score: str, k: int, attributes: int, *, hard: bool) -> tuple[int, int, bool]: ...
 def safepub_scores(
     codes: NDArray[np.int32],
     tables: Sequence[NDArray[np.int32]],
@@ -26,7 +24,8 @@ def safepub_scores(
     *,
     score: str,
     k: int,
-    class_attribute: int = -1,
+    class_attribute: int,
+    hard: bool,
     progress: Progress = None,
 ) -> list[int]: ...
 def safepub(

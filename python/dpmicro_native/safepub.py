@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -197,6 +197,9 @@ def safepub_curve(k: int, beta: float, epsilons: Iterable[float]) -> list[tuple[
     return [(epsilon, safepub_delta(k, beta, epsilon)) for epsilon in epsilons]
 
 
+#: How a class near k counts in a score; see :func:`scores`.
+Survival = Literal["hard", "ramp"]
+
 #: The score functions of section 5.
 SCORES = ("granularity", "intensity", "discernibility", "entropy", "groups", "classification")
 
@@ -216,13 +219,17 @@ def _rational(number: Fraction) -> tuple[int, int]:
     return (numerator, math.ceil(numerator / number)) if numerator else (0, 1)
 
 
-def sensitivity(score: str, k: int, attributes: int) -> Fraction:
-    """By how much one record more or less can move a score (theorems 6 to 9, section 5.4).
+def sensitivity(score: str, k: int, attributes: int, *, survival: Survival = "ramp") -> Fraction:
+    """By how much one record more or less can move a score.
 
-    >>> sensitivity("granularity", k=61, attributes=9), sensitivity("groups", k=61, attributes=9)
-    (Fraction(540, 1), Fraction(1, 1))
+    ``survival="hard"`` is the paper's score, which suppresses classes below k at once (theorems 6 to 9,
+    section 5.4); "ramp" is the one that the corrected search uses, with a sensitivity free of k.
+
+    >>> sensitivity("granularity", k=61, attributes=9), sensitivity("granularity", 61, 9, survival="hard")
+    (Fraction(9, 1), Fraction(540, 1))
     """
-    return Fraction(_core.score_sensitivity(score, k, attributes)[0], _unit(score))
+    steps, unit, _ = _core.score_sensitivity(score, k, attributes, hard=survival == "hard")
+    return Fraction(steps, unit)
 
 
 def scores(
@@ -233,15 +240,21 @@ def scores(
     score: str,
     k: int,
     class_column: int | None = None,
+    survival: Survival = "ramp",
 ) -> list[Fraction]:
     """Score generalisation schemes on a sample of leaf codes (n x attributes), all records counted.
 
-    The scores are exact functions of the data: for the curator's eyes and for tests.
+    The scores are exact functions of the data: for the curator's eyes and for tests. With
+    ``survival="hard"`` they are the paper's (section 5). With "ramp", a class of s records counts as
+    min(s, max(0, 2s - ⌈3k/2⌉)) kept records, the others of it as suppressed: half of them at s = k.
 
     >>> sex = Hierarchy.from_rows([("f", "*"), ("m", "*")])
-    >>> scores(np.array([[0], [0], [1]], dtype=np.int32), [sex], [[0], [1]], score="granularity", k=2)
+    >>> people = np.array([[0], [0], [1]], dtype=np.int32)
+    >>> scores(people, [sex], [[0], [1]], score="granularity", k=2, survival="hard")
     [Fraction(-2, 1), Fraction(-3, 1)]
     """
+    hard = survival == "hard"
+    unit = _core.score_sensitivity(score, k, len(hierarchies), hard=hard)[1]
     raw = _core.safepub_scores(
         np.ascontiguousarray(codes, dtype=np.int32),
         [hierarchy.tables for hierarchy in hierarchies],
@@ -249,13 +262,9 @@ def scores(
         score=score,
         k=k,
         class_attribute=-1 if class_column is None else class_column,
+        hard=hard,
     )
-    return [Fraction(number, _unit(score)) for number in raw]
-
-
-def _unit(score: str) -> int:
-    """Steps of a score's integer grid per unit."""
-    return 1 if score in ("groups", "classification") else _core.score_unit
+    return [Fraction(number, unit) for number in raw]
 
 
 def amplified(epsilon: Fraction, epsilon_anon: Fraction) -> Fraction:
@@ -423,9 +432,10 @@ def search_and_release(
     method.check()
     if (class_column is None) != (method.class_column is None):
         raise InputError("say which column of the codes is the class column, and only for classification")
-    steepness, monotone = _core.score_sensitivity(method.score, method.k, len(hierarchies))
-    # Scores that one more record can only raise need no factor 2 (McKenna & Sheldon 2020: permuting
-    # and flipping depends on differences of scores, and those move by one sensitivity, not by two).
+    steepness, unit, monotone = _core.score_sensitivity(
+        method.score, method.k, len(hierarchies), hard=method.as_published
+    )
+    # Where one more record can only raise scores, their differences move by one sensitivity, not two.
     steepness *= 1 if monotone and not method.as_published else 2
     step, final = method.spending()
     rows, levels, visited, schemes, raw = _core.safepub(
@@ -446,8 +456,5 @@ def search_and_release(
         levels=tuple(levels),
         rows=rows,
         visited=tuple(tuple(schemes[number]) for number in visited),
-        scored={
-            tuple(scheme): Fraction(number, _unit(method.score))
-            for scheme, number in zip(schemes, raw, strict=True)
-        },
+        scored={tuple(scheme): Fraction(number, unit) for scheme, number in zip(schemes, raw, strict=True)},
     )
