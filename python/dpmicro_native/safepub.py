@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from . import _core
 from .errors import BudgetError, InputError
 from .hierarchy import Hierarchy
+from .mask import Budget, Number, exact
 
 if TYPE_CHECKING:
     from ._core import Progress
@@ -37,14 +38,6 @@ MAX_EPSILON = 20
 def _digits() -> Iterator[None]:
     with localcontext(Context(prec=_DIGITS, rounding=ROUND_HALF_EVEN, Emin=-(10**9), Emax=10**9)):
         yield
-
-
-def exact(number: float | Fraction | Decimal | str) -> Fraction:
-    """Read a number as the decimal it is written as: 0.1 is a tenth, not the double next to it."""
-    try:
-        return Fraction(repr(float(number))) if isinstance(number, float) else Fraction(number)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError("privacy parameters must be finite numbers") from None
 
 
 def _decimal(number: Fraction) -> Decimal:
@@ -131,7 +124,7 @@ def _check_epsilon(epsilon: Fraction) -> None:
         )
 
 
-def safepub_delta(k: int, beta: float, epsilon: float | Fraction) -> float:
+def safepub_delta(k: int, beta: float, epsilon: Number) -> float:
     """Return the smallest δ for which the anonymisation operator is (ε, δ)-differentially private.
 
     The operator samples every record with probability β, generalises, and suppresses combinations
@@ -164,7 +157,7 @@ def safepub_delta(k: int, beta: float, epsilon: float | Fraction) -> float:
         return _float_up(worst)
 
 
-def safepub_parameters(epsilon: float | Fraction, delta: float | Fraction) -> tuple[float, int]:
+def safepub_parameters(epsilon: Number, delta: Number) -> tuple[float, int]:
     """Return the sampling rate β = 1 - e^-ε and the smallest k with d(k, β, ε) <= δ.
 
     Numbers mean the decimals they are written as, and k is the exact minimum for them; where 40
@@ -301,33 +294,31 @@ class SafePub:
     point. ``as_published=True`` repeats the first two, for comparison: see :attr:`caveats`.
 
     >>> method = SafePub(epsilon=1, delta=1e-5)
-    >>> method.k, round(method.beta, 4), method.shares
-    (58, 0.5934, {'sample': Fraction(9, 10), 'search': Fraction(1, 10)})
+    >>> method.k, round(method.beta, 4), method.budget
+    (58, 0.5934, Budget('1', {'sample': '9/10', 'search': '1/10'}))
     """
 
-    epsilon: float | Fraction
-    delta: float | Fraction
-    epsilon_search: float | Fraction | None = None
+    epsilon: Number
+    delta: Number
+    epsilon_search: Number | None = None
     steps: int = 300
     score: str = "granularity"
     #: Name of the column that the classification score predicts; it is never generalised.
     class_column: str | None = None
-    final_share: Fraction = Fraction(1, 2)
+    final_share: Number = Fraction(1, 2)
     as_published: bool = False
 
     def check(self) -> None:
         """Refuse parameters that cannot work, before data is read."""
-        epsilon, delta = exact(self.epsilon), exact(self.delta)
-        _check_epsilon(epsilon)
-        if not 0 < delta < 1:
-            raise BudgetError("delta must lie between 0 and 1; below one over the number of records is usual")
-        if not 0 < self.shares["search"] < epsilon:
-            raise BudgetError("epsilon_search must be positive and leave a part of epsilon for the sample")
-        if max(self.shares["sample"].numerator, self.shares["sample"].denominator) >= _RATIONAL_LIMIT:
+        sample = self.budget["sample"]
+        _check_epsilon(sample)
+        if max(sample.numerator, sample.denominator) >= _RATIONAL_LIMIT:
             raise BudgetError("epsilon and epsilon_search have too many digits; 18 are enough")
+        if not 0 < exact(self.delta) < 1:
+            raise BudgetError("delta must lie between 0 and 1; below one over the number of records is usual")
         if self.steps < 1:
             raise InputError("steps must be at least 1; the paper uses 300")
-        if not 0 < self.final_share < 1:
+        if not 0 < exact(self.final_share) < 1:
             raise BudgetError("final_share must lie between 0 and 1")
         if self.score not in SCORES:
             raise InputError(f"the score must be one of {', '.join(SCORES)}")
@@ -335,16 +326,16 @@ class SafePub:
             raise InputError("the classification score needs a class_column, and only that score takes one")
 
     @property
-    def shares(self) -> Mapping[str, Fraction]:
-        """The named shares of ε; they add up to it."""
+    def budget(self) -> Budget:
+        """Return ε and its shares: the sample's, which the release spends, and the search's."""
         epsilon = exact(self.epsilon)
         search = epsilon / 10 if self.epsilon_search is None else exact(self.epsilon_search)
-        return {"sample": epsilon - search, "search": search}
+        return Budget(epsilon, {"sample": epsilon - search, "search": search})
 
     @cached_property
     def _parameters(self) -> tuple[float, int]:
         self.check()
-        return safepub_parameters(self.shares["sample"], exact(self.delta))
+        return safepub_parameters(self.budget["sample"], exact(self.delta))
 
     @property
     def beta(self) -> float:
@@ -362,17 +353,18 @@ class SafePub:
         >>> [(e, f"{d:.0e}") for e, d in SafePub(epsilon=1, delta=1e-5).curve([0, 1])]
         [(1.0, '9e-06'), (2.0, '2e-10')]
         """
-        sample, search = self.shares["sample"], self.shares["search"]
+        sample, search = self.budget["sample"], self.budget["search"]
         points = [sample + exact(more) for more in extra]
         return [(float(point + search), safepub_delta(self.k, self.beta, point)) for point in points]
 
     def spending(self) -> tuple[Fraction, Fraction]:
         """Return ε, on the sample, of one step of the search and of the final choice."""
-        search = self.shares["search"]
+        search = self.budget["search"]
         if self.as_published:
             return search / self.steps, Fraction(0)
-        total = amplified(search, self.shares["sample"])
-        return total * (1 - self.final_share) / self.steps, total * self.final_share
+        total = amplified(search, self.budget["sample"])
+        final = total * exact(self.final_share)
+        return (total - final) / self.steps, final
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -447,7 +439,7 @@ def search_and_release(
         steps=method.steps,
         step_factor=_rational(step / steepness),
         final_factor=_rational(final / steepness),
-        epsilon_anon=_rational(method.shares["sample"]),
+        epsilon_anon=_rational(method.budget["sample"]),
         as_published=method.as_published,
         threads=threads,
         progress=progress,
