@@ -285,7 +285,7 @@ std::int64_t Lattice::score_below(const Scheme& scheme, const Classes& classes, 
   std::int64_t loss = 0;      // granularity of the kept records
   std::int64_t majority = 0;  // records of the most frequent class value among equal features
   u128 squares = 0;           // sum of squared class sizes
-  for (std::size_t i = 0; i + 1 < classes.starts.size(); ++i) {
+  for (std::size_t i = 0; i + 1 < classes.starts.size() && !all_roots; ++i) {
     const std::span members(&classes.order[classes.starts[i]],
                             classes.starts[i + 1] - classes.starts[i]);
     seen.clear();
@@ -376,9 +376,9 @@ std::int64_t Lattice::score_below(const Scheme& scheme, const Classes& classes, 
       return -homogeneity(squares, stars);
     }
     case Score::groups:
-      return all_roots ? 0 : groups;
+      return groups;
     case Score::classification:
-      return all_roots ? 0 : majority;
+      return majority;
   }
   throw InputError("unknown score");
 }
@@ -500,18 +500,18 @@ SearchResult search(const Lattice& lattice, const SearchPlan& plan, const Random
     nodes[pivot].is_visited = true;
   }
 
-  std::vector<std::int64_t> scores;
-  for (const std::size_t node : visited) scores.push_back(nodes[node].score);
-  const index_t best = plan.as_published
-                           ? std::max_element(scores.begin(), scores.end()) - scores.begin()
-                           : select(scores, plan.final_factor);
   SearchResult result;
-  result.scheme = nodes[visited[best]].scheme;
-  result.visited = std::move(visited);
-  for (Node& node : nodes) {
-    result.schemes.push_back(std::move(node.scheme));
-    result.scores.push_back(node.score);
+  for (const Node& node : nodes) result.scores.push_back(node.score);
+  std::size_t chosen = 0;
+  if (plan.as_published) {
+    for (const std::size_t node : visited)
+      if (result.scores[node] > result.scores[chosen]) chosen = node;
+  } else {
+    chosen = static_cast<std::size_t>(select(result.scores, plan.final_factor));
   }
+  result.scheme = nodes[chosen].scheme;
+  result.visited = std::move(visited);
+  for (Node& node : nodes) result.schemes.push_back(std::move(node.scheme));
   return result;
 }
 

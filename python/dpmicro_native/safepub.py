@@ -325,7 +325,7 @@ class SafePub:
         if (self.score == "classification") != (self.class_column is not None):
             raise InputError("the classification score needs a class_column, and only that score takes one")
 
-    @property
+    @cached_property
     def budget(self) -> Budget:
         """Return ε and its shares: the sample's, which the release spends, and the search's."""
         epsilon = exact(self.epsilon)
@@ -357,6 +357,7 @@ class SafePub:
         points = [sample + exact(more) for more in extra]
         return [(float(point + search), safepub_delta(self.k, self.beta, point)) for point in points]
 
+    @cached_property
     def spending(self) -> tuple[Fraction, Fraction]:
         """Return ε, on the sample, of one step of the search and of the final choice."""
         search = self.budget["search"]
@@ -429,7 +430,7 @@ def search_and_release(
     )
     # Where one more record can only raise scores, their differences move by one sensitivity, not two.
     steepness *= 1 if monotone and not method.as_published else 2
-    step, final = method.spending()
+    step, final = method.spending
     rows, levels, visited, schemes, raw = _core.safepub(
         np.ascontiguousarray(codes, dtype=np.int32),
         [hierarchy.tables for hierarchy in hierarchies],
