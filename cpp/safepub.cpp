@@ -151,7 +151,7 @@ bool score_is_monotone(Score score) {
 }
 
 Lattice::Lattice(const Combinations& combinations, std::span<const Attribute> attributes,
-                 std::span<const std::int64_t> counts, const Scoring& scoring)
+                 std::span<const std::int32_t> counts, const Scoring& scoring)
     : combinations_(combinations), attributes_(attributes), counts_(counts), scoring_(scoring) {
   const index_t width = static_cast<index_t>(attributes.size());
   const bool classifies = scoring.score == Score::classification;
@@ -182,7 +182,7 @@ Lattice::Classes Lattice::split(const Classes& classes, index_t attribute,
   const std::int32_t values = attributes_[attribute].values(level);
   std::vector<std::int64_t> sizes(values, 0);
   std::vector<std::int32_t> places(values, 0);  // combinations of a value, then where they go
-  std::vector<std::int32_t> seen;
+  std::vector<std::int32_t> seen(values + 1);
   Classes parts;
   parts.order.resize(classes.order.size());
   parts.starts = {0};
@@ -191,13 +191,15 @@ Lattice::Classes Lattice::split(const Classes& classes, index_t attribute,
   for (std::size_t i = 0; i + 1 < classes.starts.size(); ++i) {
     const std::span members(&classes.order[classes.starts[i]],
                             classes.starts[i + 1] - classes.starts[i]);
-    seen.clear();
+    std::size_t different = 0;
     for (const std::int32_t c : members) {
       const std::int32_t value = table[codes[c]];
-      if (places[value]++ == 0) seen.push_back(value);
+      seen[different] = value;  // as in score_below
+      different += places[value]++ == 0;
       sizes[value] += counts_[c];
     }
-    for (const std::int32_t value : seen) {
+    const std::span found(seen.data(), different);
+    for (const std::int32_t value : found) {
       const bool survives = sizes[value] >= least;
       const std::int32_t place = survives ? end : -1;
       if (survives) {
@@ -210,7 +212,7 @@ Lattice::Classes Lattice::split(const Classes& classes, index_t attribute,
       std::int32_t& place = places[table[codes[c]]];
       if (place >= 0) parts.order[place++] = c;
     }
-    for (const std::int32_t value : seen) {
+    for (const std::int32_t value : found) {
       places[value] = 0;
       sizes[value] = 0;
     }
@@ -271,7 +273,7 @@ std::int64_t Lattice::score_below(const Scheme& scheme, const Classes& classes, 
 
   std::vector<std::int64_t> sizes(values * class_values, 0);
   std::vector<std::int64_t> largest(classifies ? values : 0, 0);
-  std::vector<index_t> seen;
+  std::vector<index_t> seen(sizes.size() + 1);
   std::vector<std::vector<std::int64_t>> histograms;
   if (scoring_.score == Score::entropy) {
     for (index_t a = 0; a < width; ++a)
@@ -288,15 +290,18 @@ std::int64_t Lattice::score_below(const Scheme& scheme, const Classes& classes, 
   for (std::size_t i = 0; i + 1 < classes.starts.size() && !all_roots; ++i) {
     const std::span members(&classes.order[classes.starts[i]],
                             classes.starts[i + 1] - classes.starts[i]);
-    seen.clear();
+    std::size_t different = 0;
     for (const std::int32_t c : members) {
       index_t key = table[codes[c]];
       if (classifies) key = key * class_values + class_codes[c];
-      if (sizes[key] == 0) seen.push_back(key);
+      // Written always and counted if new: a branch here would be mispredicted often.
+      seen[different] = key;
+      different += sizes[key] == 0;
       sizes[key] += counts_[c];
     }
+    const std::span keys(seen.data(), different);
     std::int64_t kept_here = 0;
-    for (const index_t key : seen) {
+    for (const index_t key : keys) {
       const std::int64_t members_of_class = sizes[key];
       sizes[key] = 0;
       if (members_of_class < least) continue;
@@ -326,7 +331,7 @@ std::int64_t Lattice::score_below(const Scheme& scheme, const Classes& classes, 
       }
     }
     if (classifies)
-      for (const index_t key : seen) largest[key / class_values] = 0;
+      for (const index_t key : keys) largest[key / class_values] = 0;
     kept += kept_here;
     if (kept_here == 0) continue;
     // The members of a class share the values of all other attributes.
@@ -460,7 +465,8 @@ SearchResult search(const Lattice& lattice, const SearchPlan& plan, const Random
       const auto known = node_of.find(number(scheme) - static_cast<std::uint64_t>(stride[a]));
       if (known == node_of.end()) {
         fresh.push_back(a);
-      } else if (Node& node = nodes[known->second]; !node.is_candidate) {
+      } else if (Node& node = nodes[known->second];
+                 !node.is_candidate && (plan.as_published || !node.is_visited)) {
         node.is_candidate = true;
         candidates.push_back(known->second);
         candidate_scores.push_back(node.score);
@@ -522,7 +528,7 @@ SafePubResult safepub(std::span<const std::int32_t> codes, std::span<const Attri
   const Combinations combinations = compress(codes, attributes, control);
   const std::size_t rows = combinations.of_row.size();
   std::vector<std::uint8_t> sample(rows);
-  std::vector<std::int64_t> counts(combinations.count);
+  std::vector<std::int32_t> counts(combinations.count);
   const auto draw = [&](const RandomSource& source) {
     poisson_sample_exponential(sample, epsilon_anon, source, threads, control);
     std::fill(counts.begin(), counts.end(), 0);

@@ -125,7 +125,7 @@ class Lattice {
   // counts: how often each combination is in the sample. Keeps references to its arguments.
   // InputError for a class attribute that does not exist or does not fit the score.
   Lattice(const Combinations& combinations, std::span<const Attribute> attributes,
-          std::span<const std::int64_t> counts, const Scoring& scoring);
+          std::span<const std::int32_t> counts, const Scoring& scoring);
 
   // The most general scheme: every attribute at its root, the class attribute at its leaves.
   const Scheme& top() const { return top_; }
@@ -163,7 +163,7 @@ class Lattice {
 
   const Combinations& combinations_;
   std::span<const Attribute> attributes_;
-  std::span<const std::int64_t> counts_;
+  std::span<const std::int32_t> counts_;
   Scoring scoring_;
   Scheme top_;
   std::int64_t records_ = 0;
@@ -174,8 +174,8 @@ struct SearchPlan {
   index_t steps = 0;
   Rational step_factor;
   Rational final_factor;
-  // The paper's algorithm: exponential mechanism, and the best of the visited schemes by its true
-  // score, which nobody pays for.
+  // The paper's algorithm: exponential mechanism; a scheme may be visited again when another one
+  // above it is; and the best of the visited schemes by its true score, which nobody pays for.
   bool as_published = false;
 };
 

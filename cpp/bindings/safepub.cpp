@@ -65,7 +65,7 @@ void register_safepub(py::module_& m) {
         const Scoring scoring = as_scoring(score, k, class_attribute, hard);
         return without_gil(progress, [&](Control& control) {
           const Combinations combinations = compress(as_span(codes), attributes, control);
-          std::vector<std::int64_t> counts(combinations.count, 0);
+          std::vector<std::int32_t> counts(combinations.count, 0);
           for (const std::int32_t c : combinations.of_row) ++counts[c];
           const Lattice lattice(combinations, attributes, counts, scoring);
           std::vector<std::int64_t> scores;
