@@ -283,15 +283,18 @@ class SafePub:
 
     1. *Search* (``epsilon_search``, a tenth of ε unless given). On a Poisson sample of rate
        β = 1 - e^-ε_anon, ``steps`` private selections walk down the lattice of generalisation schemes,
-       and one more, with ``final_share`` of the budget, picks among the schemes visited. They are
-       composed on the sample and amplified once (:func:`amplified`).
+       and one more, with ``final_share`` of the budget, picks among all schemes scored on the way (which
+       they are follows from the selections). They are composed on the sample and amplified once
+       (:func:`amplified`). Scores count classes near k in part, so that one record cannot move k of
+       them at once (:func:`scores`, "ramp").
     2. *Release* (ε_anon = ε - ε_search, and δ). A fresh sample of rate β is generalised with the scheme
        found, and combinations that occur less than k times are left out (theorem 3). The search's
        outcome is a public parameter by then, so the two compose to (ε, δ).
 
     The paper takes the visited scheme with the best *true* score, which nobody pays for, uses one
     sample for both parts, which its composition theorem does not cover, and selects with floating
-    point. ``as_published=True`` repeats the first two, for comparison: see :attr:`caveats`.
+    point. ``as_published=True`` repeats the first two, with the paper's scores and the exponential
+    mechanism, for comparison: see :attr:`caveats`.
 
     >>> method = SafePub(epsilon=1, delta=1e-5)
     >>> method.k, round(method.beta, 4), method.budget
@@ -394,12 +397,22 @@ class SafePubResult:
 
     #: The generalisation level of each attribute: part of the private output.
     levels: tuple[int, ...]
-    #: Released records in random order, as row numbers of the input. Row numbers and their count of
-    #: the whole table are for the curator; the generalised records themselves are the private output.
+    #: Released records in random order, as row numbers of the input. The numbers are for the curator;
+    #: the generalised records are the private output.
     rows: NDArray[np.int64]
-    #: Schemes the search visited, and all scored ones with exact scores: never to be released.
-    visited: tuple[tuple[int, ...], ...] = field(repr=False)
-    scored: Mapping[tuple[int, ...], Fraction] = field(repr=False)
+    _search: tuple[list[int], list[list[int]], list[int], int] = field(repr=False, compare=False)
+
+    @cached_property
+    def visited(self) -> tuple[tuple[int, ...], ...]:
+        """The pivots of the search in order. They follow from private choices, but are not needed."""
+        pivots, schemes, _, _ = self._search
+        return tuple(tuple(schemes[pivot]) for pivot in pivots)
+
+    @cached_property
+    def scored(self) -> Mapping[tuple[int, ...], Fraction]:
+        """Every scheme that was scored, with its exact score: never to be released."""
+        _, schemes, numbers, unit = self._search
+        return {tuple(s): Fraction(number, unit) for s, number in zip(schemes, numbers, strict=True)}
 
 
 def search_and_release(
@@ -431,7 +444,7 @@ def search_and_release(
     # Where one more record can only raise scores, their differences move by one sensitivity, not two.
     steepness *= 1 if monotone and not method.as_published else 2
     step, final = method.spending
-    rows, levels, visited, schemes, raw = _core.safepub(
+    rows, levels, pivots, schemes, numbers = _core.safepub(
         np.ascontiguousarray(codes, dtype=np.int32),
         [hierarchy.tables for hierarchy in hierarchies],
         score=method.score,
@@ -445,9 +458,4 @@ def search_and_release(
         threads=threads,
         progress=progress,
     )
-    return SafePubResult(
-        levels=tuple(levels),
-        rows=rows,
-        visited=tuple(tuple(schemes[number]) for number in visited),
-        scored={tuple(scheme): Fraction(number, unit) for scheme, number in zip(schemes, raw, strict=True)},
-    )
+    return SafePubResult(tuple(levels), rows, (pivots, schemes, numbers, unit))
