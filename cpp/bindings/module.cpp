@@ -28,5 +28,6 @@ PYBIND11_MODULE(_core, m) {
   using namespace dpmicro::bindings;
   py::register_local_exception_translator(&translate);
   m.attr("__version__") = DPMICRO_VERSION;
+  register_evaluate(m);
   register_kernels(m);
 }
