@@ -58,15 +58,17 @@ void squared_distances(const MatrixView& X, const double* point, double* out, in
 
 double sse(const MatrixView& X, const label_t* labels, int threads, Control& control) {
   const index_t d = X.cols;
-  label_t last = -1;
-  for (index_t i = 0; i < X.rows; ++i) {
-    if (labels[i] < 0)
-      throw InputError("labels must be 0 or larger; number the clusters 0, 1, 2, ...");
-    last = std::max(last, labels[i]);
-  }
-  if (last >= X.rows)
-    throw InputError(
-        "labels name more clusters than there are records; number the clusters 0, 1, 2, ...");
+  const index_t chunks = (X.rows + kGrain - 1) / kGrain;
+  std::vector<label_t> largest(chunks);
+  parallel_for(X.rows, kGrain, threads, control, [&](index_t begin, index_t end) {
+    const auto [low, high] = std::minmax_element(labels + begin, labels + end);
+    if (*low < 0) throw InputError("labels must be 0 or larger; number the clusters 0, 1, 2, ...");
+    if (*high >= X.rows)
+      throw InputError(
+          "labels name more clusters than there are records; number the clusters 0, 1, 2, ...");
+    largest[begin / kGrain] = *high;
+  });
+  const label_t last = *std::max_element(largest.begin(), largest.end());
 
   std::vector<double> mean(static_cast<std::size_t>(last + 1) * d, 0.0);
   std::vector<index_t> size(static_cast<std::size_t>(last + 1), 0);
@@ -79,7 +81,7 @@ double sse(const MatrixView& X, const label_t* labels, int threads, Control& con
   for (label_t c = 0; c <= last; ++c)
     for (index_t j = 0; j < d && size[c] > 0; ++j) mean[c * d + j] /= static_cast<double>(size[c]);
 
-  std::vector<double> partial((X.rows + kGrain - 1) / kGrain, 0.0);
+  std::vector<double> partial(chunks, 0.0);
   parallel_for(X.rows, kGrain, threads, control, [&](index_t begin, index_t end) {
     double total = 0;
     for (index_t i = begin; i < end; ++i) {
