@@ -34,7 +34,7 @@ DistributionDistance compare_sorted(std::span<const double> a, std::span<const d
   return result;
 }
 
-index_t unique_rows(const MatrixView& X, Control& control) {
+RowClasses row_classes(const MatrixView& X, Control& control) {
   struct Key {
     std::uint64_t hash;
     index_t row;
@@ -58,7 +58,7 @@ index_t unique_rows(const MatrixView& X, Control& control) {
       if (X(r, j) != X(s, j)) return false;
     return true;
   };
-  index_t unique = 0;
+  RowClasses classes{0, 0, X.rows};
   for (std::size_t begin = 0, end; begin < keys.size(); begin = end) {
     for (end = begin + 1; end < keys.size() && keys[end].hash == keys[begin].hash;) ++end;
     // Rows of one hash are almost surely all equal; take them apart class by class all the same.
@@ -68,11 +68,14 @@ index_t unique_rows(const MatrixView& X, Control& control) {
           std::partition(keys.begin() + begin, keys.begin() + end,
                          [&](const Key& key) { return key.row == first || equal(key.row, first); });
       const auto next = static_cast<std::size_t>(rest - keys.begin());
-      if (next - begin == 1) ++unique;
+      const auto size = static_cast<index_t>(next - begin);
+      ++classes.distinct;
+      classes.unique += size == 1;
+      classes.smallest = std::min(classes.smallest, size);
       begin = next;
     }
   }
-  return unique;
+  return classes;
 }
 
 namespace {
@@ -82,10 +85,10 @@ class SortedRows {
  public:
   static constexpr index_t kLanes = 64;
 
-  explicit SortedRows(const MatrixView& X)
-      : d_(X.cols), key_(widest(X)), blocks_((X.rows + kLanes - 1) / kLanes) {
+  SortedRows(const MatrixView& X, const double* scale)
+      : d_(X.cols), key_(widest(X, scale)), blocks_((X.rows + kLanes - 1) / kLanes) {
     std::vector<std::pair<double, index_t>> order(static_cast<std::size_t>(X.rows));
-    for (index_t i = 0; i < X.rows; ++i) order[i] = {X(i, key_), i};
+    for (index_t i = 0; i < X.rows; ++i) order[i] = {X(i, key_) / scale[key_], i};
     std::sort(order.begin(), order.end());
     // A NaN is neither nearer nor equally near: the last block's empty lanes count for nothing.
     values_.assign(static_cast<std::size_t>(blocks_ * kLanes * d_),
@@ -94,7 +97,8 @@ class SortedRows {
     greatest_.resize(static_cast<std::size_t>(blocks_));
     for (index_t i = 0; i < X.rows; ++i) {
       double* block = values_.data() + i / kLanes * kLanes * d_;
-      for (index_t j = 0; j < d_; ++j) block[j * kLanes + i % kLanes] = X(order[i].second, j);
+      for (index_t j = 0; j < d_; ++j)
+        block[j * kLanes + i % kLanes] = X(order[i].second, j) / scale[j];
       if (i % kLanes == 0) least_[i / kLanes] = order[i].first;
       greatest_[i / kLanes] = order[i].first;
     }
@@ -118,13 +122,13 @@ class SortedRows {
   }
 
  private:
-  static index_t widest(const MatrixView& X) {
+  static index_t widest(const MatrixView& X, const double* scale) {
     index_t best = 0;
     double best_spread = -1;
     for (index_t j = 0; j < X.cols; ++j) {
       double sum = 0, squares = 0;
       for (index_t i = 0; i < X.rows; ++i) {
-        const double centred = X(i, j) - X(0, j);
+        const double centred = (X(i, j) - X(0, j)) / scale[j];
         sum += centred;
         squares += centred * centred;
       }
@@ -162,21 +166,21 @@ class SortedRows {
 }  // namespace
 
 void linkage(const MatrixView& original, const index_t* own, const MatrixView& released,
-             double* out, int threads, Control& control) {
+             const double* scale, double* out, int threads, Control& control) {
   if (original.cols != released.cols)
     throw InputError("both tables need the same columns to link their records");
   for (index_t i = 0; i < original.rows; ++i)
     if (own[i] < 0 || own[i] >= released.rows)
       throw InputError("a record's own row lies outside the released table");
-  const SortedRows rows(released);
+  const SortedRows rows(released, scale);
   control.poll();
   parallel_for(original.rows, 16, threads, control, [&](index_t begin, index_t end) {
     std::vector<double> point(static_cast<std::size_t>(original.cols));
     for (index_t i = begin; i < end; ++i) {
       double distance = 0;  // summed in the order of the columns, as in scan()
       for (index_t j = 0; j < original.cols; ++j) {
-        point[j] = original(i, j);
-        const double difference = released(own[i], j) - point[j];
+        point[j] = original(i, j) / scale[j];
+        const double difference = released(own[i], j) / scale[j] - point[j];
         distance += difference * difference;
       }
       const index_t ties = rows.ties(point.data(), distance);

@@ -25,21 +25,30 @@ struct DistributionDistance {
 DistributionDistance compare_sorted(std::span<const double> a, std::span<const double> b,
                                     double tolerance);
 
-// Number of rows that no other row equals in every column.
-//
+// The classes of rows that are equal in every column.
+struct RowClasses {
+  index_t distinct;  // how many classes there are
+  index_t unique;    // rows that no other row equals
+  index_t smallest;  // rows in the smallest class
+};
+
 // Guarantee: exact; rows with the same hash are compared value by value. 0.0 and -0.0 are equal.
 // Cost: n (d + log n); 16 bytes per row.
-index_t unique_rows(const MatrixView& X, Control& control);
+RowClasses row_classes(const MatrixView& X, Control& control);
 
 // Distance-based record linkage: out[i] is the chance that an intruder who knows original record i
 // and picks the nearest released record, any one of those equally near, picks row own[i].
 //
 // Guarantee: equals the brute-force program over all pairs, for every number of threads.
-// Requires: the same columns on both sides, scaled as the intruder would; own[i] a row of released.
-// Cost: a sort of the released rows by their widest attribute; then per record the rows that lie
-//   within its own distance on that attribute, and no more than are needed to meet a nearer one.
+// Requires: the same columns on both sides; own[i] a row of released; a scale per column by which
+// both
+//   sides are divided before distances are taken.
+// Cost: a sort of the released rows by their widest attribute and a copy of them; then per record
+// the
+//   rows that lie within its own distance on that attribute, and no more than are needed to meet a
+//   nearer one.
 void linkage(const MatrixView& original, const index_t* own, const MatrixView& released,
-             double* out, int threads, Control& control);
+             const double* scale, double* out, int threads, Control& control);
 
 // A query that counts the records with lower <= value <= upper on two attributes.
 struct Range {

@@ -26,32 +26,34 @@ void register_evaluate(py::module_& m) {
       py::arg("a"), py::arg("b"), py::kw_only(), py::arg("tolerance") = 0.0);
 
   m.def(
-      "unique_rows",
+      "row_classes",
       [](const py::object& table) {
         const Matrix X(table);
-        return without_gil(py::none(),
-                           [&](Control& control) { return unique_rows(X.view(), control); });
+        const RowClasses found = without_gil(
+            py::none(), [&](Control& control) { return row_classes(X.view(), control); });
+        return std::tuple(found.distinct, found.unique, found.smallest);
       },
       py::arg("X"));
 
   m.def(
       "linkage",
       [](const py::object& original, const py::object& own, const py::object& released,
-         int threads) {
+         const py::object& scale, int threads) {
         const Matrix X(original), Y(released);
         const Indices rows(own);
+        const auto divisors = as_vector(scale);
         if (rows.ndim() != 1 || rows.shape(0) != X.rows())
           throw InputError("one row of the released table is needed per original record");
+        if (divisors.shape(0) != X.cols()) throw InputError("one scale is needed per column");
         py::array_t<double> out(X.rows());
         double* data = out.mutable_data();
-        static_assert(sizeof(index_t) == sizeof(std::int64_t));
         const std::vector<index_t> own_rows(rows.data(), rows.data() + rows.size());
         without_gil(py::none(), [&](Control& control) {
-          linkage(X.view(), own_rows.data(), Y.view(), data, threads, control);
+          linkage(X.view(), own_rows.data(), Y.view(), divisors.data(), data, threads, control);
         });
         return out;
       },
-      py::arg("original"), py::arg("own"), py::arg("released"), py::kw_only(),
+      py::arg("original"), py::arg("own"), py::arg("released"), py::arg("scale"), py::kw_only(),
       py::arg("threads") = 0);
 
   m.def(
