@@ -17,6 +17,7 @@ namespace py = pybind11;
 // One function per family; module.cpp lists them.
 void register_evaluate(py::module_& m);
 void register_kernels(py::module_& m);
+void register_partition(py::module_& m);
 void register_noise(py::module_& m);
 
 // A 2-D float64 array that is C- or F-contiguous, so that it can be viewed; other arrays were
@@ -54,7 +55,7 @@ class PythonControl final : public Control {
   using Clock = std::chrono::steady_clock;
   py::object callback_;
   double share_ = 0;
-  Clock::time_point last_;
+  Clock::time_point last_{};  // long ago, so that the first poll looks at once
   std::optional<py::error_already_set> error_;
 };
 

@@ -30,5 +30,6 @@ PYBIND11_MODULE(_core, m) {
   m.attr("__version__") = DPMICRO_VERSION;
   register_evaluate(m);
   register_kernels(m);
+  register_partition(m);
   register_noise(m);
 }
