@@ -8,16 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from dpmicro_native import InputError, Numeric, Schema, _core
+from dpmicro_native import evaluate as module
+from dpmicro_native.evaluate import Evaluation, evaluate_masked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from reference import evaluation as reference
-
-from dpmicro_native import _core
-from dpmicro_native.errors import InputError
-from dpmicro_native.schema import Numeric, Schema
-from dpmicro_native import evaluate as module
-from dpmicro_native.evaluate import Evaluation, evaluate_masked
 
 
 @dataclass
@@ -146,9 +143,12 @@ def test_a_release_that_changes_nothing() -> None:
     found = evaluate_masked(masked(U, U.copy()), CUBE)
     assert (found.sse, found.mse, found.information_loss, found.covariance_error) == (0, 0, 0, 0)
     assert found.correlation_error == 0
-    assert found.ranges_1d is not None and found.ranges_1d.error == 0
-    assert found.ranges_2d is not None and found.ranges_2d.error == 0
-    assert found.linkage is not None and found.linkage.share == 1
+    assert found.ranges_1d is not None
+    assert found.ranges_1d.error == 0
+    assert found.ranges_2d is not None
+    assert found.ranges_2d.error == 0
+    assert found.linkage is not None
+    assert found.linkage.share == 1
     assert (found.unique, found.smallest_class) == (1, 1)
     for attribute in found.attributes.values():
         assert attribute.original == attribute.released
@@ -193,7 +193,8 @@ def test_figures_by_their_definitions() -> None:
         np.linalg.norm(difference) / np.linalg.norm(np.cov(U, rowvar=False))
     )
     expected = reference.linked(U, np.arange(400), P, U.std(axis=0)).mean()
-    assert found.linkage is not None and found.linkage.share == pytest.approx(expected, abs=1e-12)
+    assert found.linkage is not None
+    assert found.linkage.share == pytest.approx(expected, abs=1e-12)
 
 
 def test_threads_do_not_change_a_figure() -> None:
@@ -239,7 +240,8 @@ def test_large_tables_are_sampled_and_say_so(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "LINKAGE_ROWS", 1000)
     monkeypatch.setattr(module, "LINKAGE_SAMPLE", 500)
     sampled = evaluate_masked(masked(U, V), CUBE).linkage
-    assert whole is not None and sampled is not None
+    assert whole is not None
+    assert sampled is not None
     assert (whole.known, whole.standard_error) == (3000, 0)
     assert (sampled.known, sampled.among) == (500, 3000)
     assert 0.1 < whole.share < 0.9
@@ -250,7 +252,8 @@ def test_large_tables_are_sampled_and_say_so(monkeypatch: pytest.MonkeyPatch) ->
 def test_tiny_tables(n: int) -> None:
     U = np.linspace(0.2, 0.8, n)[:, None]
     found = evaluate_masked(masked(U, np.full((n, 1), 0.5)), CUBE)
-    assert found.correlation_error is None and found.ranges_2d is None
+    assert found.correlation_error is None
+    assert found.ranges_2d is None
     assert found.information_loss == (None if n == 1 else pytest.approx(100))
     json.loads(found.to_json())
 
@@ -261,14 +264,16 @@ def test_an_attribute_that_no_longer_varies() -> None:
     V[:, 0] = 0.5
     found = evaluate_masked(masked(U, V), CUBE)
     assert found.attributes["a"].variance_error == pytest.approx(-1)
-    assert found.correlation_released is not None and found.correlation_released[0] == (1.0, 0.0)
+    assert found.correlation_released is not None
+    assert found.correlation_released[0] == (1.0, 0.0)
     assert "NaN" not in found.to_json()
 
 
 def test_absent_figures_are_left_out() -> None:
     found = Evaluation(records=7)
     assert json.loads(found.to_json()) == {"records": 7, "records_dropped": 0}
-    assert "7 records" in repr(found) and "curator" in repr(found)
+    assert "7 records" in repr(found)
+    assert "curator" in repr(found)
 
 
 def test_json_holds_every_figure() -> None:

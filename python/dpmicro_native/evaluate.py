@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -192,22 +192,21 @@ def evaluate_masked(
     generator = np.random.default_rng(0)
     ends = _random_ends(U, generator)
 
-    def compare(j: int) -> tuple[Attribute, NDArray[np.float64]]:
+    def compare(j: int) -> tuple[Attribute, NDArray[np.int64]]:
         a, b = np.sort(U[:, j]), np.sort(P[:, j])
         name = names[j]
         attribute = _attribute(a, b, bounds[j], name in whole)
         noise = None
         if name in masked.noise_variance:
             noise = _noise(masked.noise_variance[name], sizes[group_of[name]], n, widths[j])
-        extra = {
+        extra: dict[str, Any] = {
             "rmse": math.sqrt(losses[j] / n) * widths[j],
             "information_loss": _ratio(100 * losses[j], totals[j]),
             "truncated": float(np.mean((V[:, j] < 0) | (V[:, j] > 1))),
             "noise": noise,
         }
-        errors = np.abs(_counts_1d(a, *ends[j]) - _counts_1d(b, *ends[j]))
-        true = _counts_1d(a, *ends[j])
-        return Attribute(**(vars(attribute) | extra)), np.stack([errors, true])
+        counts = np.stack([_counts_1d(column, *ends[j]) for column in (a, b)])
+        return replace(attribute, **extra), counts
 
     workers = threads or _cores()
     with ThreadPoolExecutor(max_workers=min(workers, d)) as pool:  # sorting releases the GIL
@@ -228,11 +227,13 @@ def evaluate_masked(
         information_loss=_ratio(100 * losses.sum(), totals.sum()),
         attributes={name: attribute for name, (attribute, _) in zip(names, compared, strict=True)},
         sizes={", ".join(group): _sizes(size) for group, size in sizes.items()},
-        covariance_error=_ratio(np.linalg.norm(covariance[1] - covariance[0]), np.linalg.norm(covariance[0])),
+        covariance_error=_ratio(
+            float(np.linalg.norm(covariance[1] - covariance[0])), float(np.linalg.norm(covariance[0]))
+        ),
         correlation_error=float(np.abs(correlation[1] - correlation[0])[above].mean()) if d > 1 else None,
         correlation_original=_rows(correlation[0]) if d > 1 else None,
         correlation_released=_rows(correlation[1]) if d > 1 else None,
-        ranges_1d=_ranges(*np.concatenate([counts for _, counts in compared], axis=1), n),
+        ranges_1d=_ranges(np.concatenate([counts for _, counts in compared], axis=1), n),
         ranges_2d=_ranges_2d(U, P, generator, threads) if d > 1 else None,
         linkage=_linkage(U, P, np.sqrt(totals / n), generator, threads),
         unique=unique / n,
@@ -337,7 +338,8 @@ def _random_ends(
 def _counts_1d(
     column: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    return np.searchsorted(column, upper, "right") - np.searchsorted(column, lower, "left")
+    counts: NDArray[np.int64] = np.searchsorted(column, upper, "right") - np.searchsorted(column, lower)
+    return counts
 
 
 def _ranges_2d(
@@ -349,14 +351,17 @@ def _ranges_2d(
     columns = pairs[np.arange(RANGES) % len(pairs)]
     rows = generator.integers(0, len(U), (RANGES, 2))
     ends = np.sort(np.stack([U[rows[:, [side]], columns] for side in (0, 1)]), axis=0)
-    true, found = (
+    counts = [
         _core.range_counts(table, columns, ends[0] - TOLERANCE, ends[1] + TOLERANCE, threads=threads)
         for table in (U, P)
-    )
-    return _ranges(np.abs(found - true), true, len(U))
+    ]
+    return _ranges(np.stack(counts), len(U))
 
 
-def _ranges(errors: NDArray[np.int64], true: NDArray[np.int64], n: int) -> Ranges:
+def _ranges(counts: NDArray[np.int64], n: int) -> Ranges:
+    """Compare the counts of the same ranges in the original (first row) and the release (second)."""
+    true, found = counts
+    errors = np.abs(found - true)
     return Ranges(
         queries=len(errors),
         error=float(errors.mean()) / n,
@@ -392,15 +397,15 @@ def _covariance(table: NDArray[np.float64]) -> NDArray[np.float64]:
     total = np.zeros((d, d))
     for begin in range(0, n, 65536):
         block = table[begin : begin + 65536] - mean
-        total += block.T @ block
-    return total / n
+        total += block.T @ block / n
+    return total
 
 
 def _correlation(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
     deviations = np.sqrt(np.diag(covariance))
     # An attribute that does not vary goes with nothing else.
     safe = np.where(deviations > TOLERANCE, deviations, np.inf)
-    correlation = np.clip(covariance / safe[:, None] / safe, -1, 1)
+    correlation: NDArray[np.float64] = np.clip(covariance / safe[:, None] / safe, -1, 1)
     np.fill_diagonal(correlation, 1.0)
     return correlation
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 
@@ -51,5 +53,5 @@ def wasserstein(a, b):
     values = sorted([*a, *b])
     return sum(
         abs(share_at_or_below(a, low) - share_at_or_below(b, low)) * (high - low)
-        for low, high in zip(values, values[1:], strict=False)
+        for low, high in itertools.pairwise(values)
     )
