@@ -19,6 +19,9 @@ void register_evaluate(py::module_& m);
 void register_kernels(py::module_& m);
 void register_partition(py::module_& m);
 void register_noise(py::module_& m);
+void register_moments(py::module_& m);
+void register_noise(py::module_& m);
+void register_partition(py::module_& m);
 
 // A 2-D float64 array that is C- or F-contiguous, so that it can be viewed; other arrays were
 // converted once. Keeps the numpy array alive.

@@ -1,8 +1,7 @@
 """The compiled core. Private: use the names that dpmicro_native exports."""
 
-from collections.abc import Callable
-from typing import Literal
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +15,41 @@ def squared_distances(
     X: ArrayLike, point: ArrayLike, *, threads: int = 0, progress: Progress = None
 ) -> NDArray[np.float64]: ...
 def sse(X: ArrayLike, labels: ArrayLike, *, threads: int = 0, progress: Progress = None) -> float: ...
+
+# moments, repair, sample
+def cluster_moments(
+    X: ArrayLike,
+    labels: ArrayLike,
+    order: int,
+    marginal_covariance: bool,
+    marginal_skewness: bool,
+    *,
+    threads: int = 0,
+    progress: Progress = None,
+) -> tuple[
+    NDArray[np.int64], NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.float64] | None
+]: ...
+def symmetric_eigen(
+    matrices: ArrayLike, *, threads: int = 0, progress: Progress = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]: ...
+def nearest_psd(
+    matrices: ArrayLike, diagonals: ArrayLike, *, threads: int = 0, progress: Progress = None
+) -> NDArray[np.float64]: ...
+def nearest_orthogonal(
+    matrices: ArrayLike, *, threads: int = 0, progress: Progress = None
+) -> NDArray[np.float64]: ...
+def feasible_skewness(
+    covariance: ArrayLike, skewness: ArrayLike, *, threads: int = 0, progress: Progress = None
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]: ...
+def sample_records(
+    labels: ArrayLike,
+    mean: ArrayLike,
+    covariance: ArrayLike | None,
+    skewness: ArrayLike | None,
+    *,
+    threads: int = 0,
+    progress: Progress = None,
+) -> NDArray[np.float64]: ...
 
 # partition
 def mdav(
@@ -34,6 +68,7 @@ def insensitive_ranking(U: ArrayLike, k: int, *, progress: Progress = None) -> N
 def optimal_univariate(
     x: ArrayLike, *, noise_cost: float = 0.0, min_size: int = 1, progress: Progress = None
 ) -> NDArray[np.int32]: ...
+
 # noise
 def push_seed(key: bytes) -> None: ...
 def pop_seed() -> None: ...

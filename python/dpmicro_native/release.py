@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -52,11 +49,12 @@ class Release:
         return self._evaluate()
 
     def save(self, directory: str | Path, *, force: bool = False) -> Path:
-        """Write ``public/`` (data, certificate) and ``curator/`` (evaluation), all or nothing.
+        """Write ``public/`` (data, certificate) and ``curator/`` (evaluation, report), all or nothing.
 
         Everything is written beside the target first and moved there at once, so that a failure leaves
         nothing half done. An existing target is refused unless ``force`` is set.
         """
+        from .report import write_report
         from .writing import atomic_directory
 
         with atomic_directory(Path(directory), force=force) as folder:
@@ -68,10 +66,13 @@ class Release:
             write_file(self._arrow, public / f"data{self._format.suffix}", self._format, metadata)
             (public / "certificate.json").write_text(certificate + "\n", encoding="utf-8")
             (curator / "evaluation.json").write_text(self.evaluation.to_json() + "\n", encoding="utf-8")
+            write_report(curator / "report.html", self.certificate, self.evaluation)
         return Path(directory)
 
     def __repr__(self) -> str:
-        return f"<Release {self._arrow.num_rows} rows x {self._arrow.num_columns} columns; {self.certificate!r}>"
+        return (
+            f"<Release {self._arrow.num_rows} rows x {self._arrow.num_columns} columns; {self.certificate!r}>"
+        )
 
     def _repr_html_(self) -> str:
         return f"<p>{self._arrow.num_rows} rows, {self._arrow.num_columns} columns</p>{self.certificate._repr_html_()}"
@@ -126,7 +127,9 @@ def limit_records(source: Table, schema: Schema) -> tuple[Table, int]:
 
     column = source.arrow.column(schema.individual)
     if column.null_count:
-        raise InputError(f"column {schema.individual!r} says whose record it is and has missing values; fill them")
+        raise InputError(
+            f"column {schema.individual!r} says whose record it is and has missing values; fill them"
+        )
     codes = pc.dictionary_encode(column.combine_chunks()).indices.to_numpy(zero_copy_only=False)
     shuffled = permutation(source.rows)
     by_person = shuffled[np.argsort(codes[shuffled], kind="stable")]
@@ -174,10 +177,12 @@ def _microaggregate(
     arrow = assemble(source, schema, columns, rows)
     report("release", 1.0)
 
+    whole = {name for name, column in columns.items() if str(column.type).startswith(("int", "uint"))}
+
     def evaluate() -> Evaluation:
         from .evaluate import evaluate_masked
 
-        return evaluate_masked(masked, schema, dropped)
+        return evaluate_masked(masked, schema, dropped, whole=whole, threads=threads)
 
     return Release(
         source.give_back(arrow),
@@ -234,7 +239,9 @@ def certify(method: Method, schema: Schema, order: Order, n: int, seeded: bool) 
         name for name, column in schema.columns.items() if isinstance(column, Numeric) and column.from_data
     ]
     if seeded:
-        assumptions.append("NOT PRIVATE: the random numbers were seeded for a test and can be repeated by anyone.")
+        assumptions.append(
+            "NOT PRIVATE: the random numbers were seeded for a test and can be repeated by anyone."
+        )
     if bounds_read_data:
         assumptions.append(
             f"NOT PRIVATE: the bounds of {', '.join(bounds_read_data)} were read from the data, which voids the claim."
