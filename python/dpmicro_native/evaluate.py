@@ -447,7 +447,8 @@ def _correlation(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _squared(difference: NDArray[np.float64]) -> float:
-    return float(difference @ difference)
+    # Not a product: a library that runs it on several threads waits for them where the machine is busy.
+    return float(np.einsum("i,i->", difference, difference))
 
 
 def _ratio(part: float, whole: float) -> float | None:
