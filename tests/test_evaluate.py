@@ -26,6 +26,7 @@ class Masked:
     released: np.ndarray
     labels: dict = field(default_factory=dict)
     noise_variance: dict = field(default_factory=dict)
+    means_only: bool = True
 
 
 NAMES = ("a", "b", "c")
@@ -267,6 +268,15 @@ def test_an_attribute_that_no_longer_varies() -> None:
     assert found.correlation_released is not None
     assert found.correlation_released[0] == (1.0, 0.0)
     assert "NaN" not in found.to_json()
+
+
+def test_drawn_records_are_linked_to_nobody() -> None:
+    U = np.random.default_rng(0).random((50, 2))
+    given_ = masked(U, U.copy())
+    given_.means_only = False
+    found = evaluate_masked(given_, CUBE)
+    assert (found.linkage, found.sse_expected) == (None, None)
+    assert found.correlation_error == 0
 
 
 def test_absent_figures_are_left_out() -> None:

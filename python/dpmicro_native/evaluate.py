@@ -181,11 +181,17 @@ def evaluate_masked(
         losses[j] = _squared(P[:, j] - U[:, j])
         before[j] = _squared(V[:, j] - U[:, j])
         totals[j] = _squared(U[:, j] - U[:, j].mean())
-    expected = sum(
-        _core.sse(U[:, [names.index(name)]], labels, threads=threads) * widths[names.index(name)] ** 2
-        for group, labels in masked.labels.items()
-        for name in group
-    ) + sum(variance * widths[names.index(name)] ** 2 for name, variance in masked.noise_variance.items())
+    expected = None
+    if masked.means_only:  # records drawn from moments have no such closed form
+        expected = sum(
+            (
+                _core.sse(U[:, [names.index(name)]], labels, threads=threads)
+                + masked.noise_variance.get(name, 0.0)
+            )
+            * widths[names.index(name)] ** 2
+            for group, labels in masked.labels.items()
+            for name in group
+        )
 
     sizes = {group: np.bincount(labels) for group, labels in masked.labels.items()}
     group_of = {name: group for group in masked.labels for name in group}
@@ -223,7 +229,7 @@ def evaluate_masked(
         clusters={", ".join(group): len(size) for group, size in sizes.items()},
         sse=float(losses @ widths**2),
         sse_before_truncation=float(before @ widths**2),
-        sse_expected=float(expected),
+        sse_expected=None if expected is None else float(expected),
         mse=float(losses @ widths**2) / n,
         information_loss=_ratio(100 * losses.sum(), totals.sum()),
         attributes={name: attribute for name, (attribute, _) in zip(names, compared, strict=True)},
@@ -236,7 +242,8 @@ def evaluate_masked(
         correlation_released=_rows(correlation[1]) if d > 1 else None,
         ranges_1d=_ranges(np.concatenate([counts for _, counts in compared], axis=1), n),
         ranges_2d=_ranges_2d(U, P, generator, threads) if d > 1 else None,
-        linkage=_linkage(U, P, np.sqrt(totals / n), generator, threads),
+        # A record drawn from a cluster's moments stands for nobody, so there is no link to find.
+        linkage=_linkage(U, P, np.sqrt(totals / n), generator, threads) if masked.means_only else None,
         unique=unique / n,
         smallest_class=smallest,
     )

@@ -8,8 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
+from ._cm_catalogue import CATALOGUE as CROSS_MOMENTS
+from ._cm_catalogue import CatalogueEntry
+from .aggregate import MomentQueries
 from .certificate import Guarantee, Neighbours, Scope
 from .errors import BudgetError, InputError
 from .mask import Budget, exact
@@ -19,6 +22,9 @@ from .schema import Categorical, Keep, Numeric, Schema
 Groups: TypeAlias = Literal["together", "each"] | tuple[tuple[str, ...], ...]
 Split: TypeAlias = Literal["even", "width"] | Mapping[str, Any]
 Order = Literal["shuffled", "aligned"]
+MEANS = MomentQueries(0)
+#: Records again, or a tidy table of the clusters' statistics.
+Output = Literal["records", "moments"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,16 +62,22 @@ class Method(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Microaggregation(Method):
-    """Replace each cluster's records by their mean; no noise, so k-anonymity at most.
+    """Replace each cluster's records by their mean, or by records drawn from their first moments.
 
-    ``groups`` says which attributes are clustered together: all (``"together"``), each by itself
-    (``"each"``), or disjoint groups that name every Numeric column once. ``partition`` makes the
-    clusters; a class instead of an instance (``MDAV``) stands for the cluster size that is best in the
-    worst case, computed from public facts.
+    No noise is added, so this is k-anonymity at most. ``groups`` says which attributes are clustered
+    together: all (``"together"``), each by itself (``"each"``), or disjoint groups that name every Numeric
+    column once. ``partition`` makes the clusters; a class instead of an instance (``MDAV``) stands for the
+    cluster size that is best in the worst case, computed from public facts.
     """
 
     partition: Partition | type[Partition]
     groups: Groups = "together"
+    moments: MomentQueries = MEANS
+    output: Output = "records"
+
+    def __post_init__(self) -> None:
+        if self.output not in get_args(Output):
+            raise InputError(f"output = {self.output!r} is unknown; use 'records' or 'moments'")
 
     @property
     def guarantee(self) -> Guarantee:
@@ -85,6 +97,10 @@ class Microaggregation(Method):
         """Refuse schemas without numbers, and groups that overlap or miss a column."""
         if not schema.numeric:
             raise InputError(f"{self.name} needs at least one Numeric column with public bounds")
+        if self.output == "moments" and any(isinstance(column, Keep) for column in schema.columns.values()):
+            raise InputError(
+                "output='moments' has one row per statistic, so no column can be kept; Drop() it"
+            )
         for name, column in schema.columns.items():
             if isinstance(column, Categorical):
                 raise InputError(
@@ -129,7 +145,8 @@ class Microaggregation(Method):
 
     def scope(self, schema: Schema, order: Order) -> Scope:
         """k-anonymity is a property of the released table; it needs whole records in one cluster."""
-        return "unconditional" if len(self.grouped(schema)) == 1 else "given-partition"
+        whole = len(self.grouped(schema)) == 1 and self.moments.order == 0
+        return "unconditional" if whole else "given-partition"
 
     def parameters(self, schema: Schema, n: int) -> dict[str, Any]:
         """The partition's parameters and the groups."""
@@ -140,11 +157,23 @@ class Microaggregation(Method):
             values = [getattr(partition, key) for partition in partitions]
             described[key] = values[0] if len(set(values)) == 1 else values
         described["groups"] = [list(group) for group in groups]
+        if self.moments.order > 0:
+            described |= {
+                "moments": self.moments.order,
+                "family": self.moments.family,
+                "terms": self.moments.terms,
+                "output": self.output,
+            }
         return described
 
     def assumptions(self, schema: Schema, order: Order) -> tuple[str, ...]:
         """What k-anonymity does not cover."""
         sentences = []
+        if self.moments.order > 0:
+            sentences.append(
+                "Exact moments of clusters of at least k records are released (as such or through records drawn from "
+                "them); the drawn records are not k-anonymous themselves."
+            )
         if len(self.grouped(schema)) > 1:
             sentences.append(
                 "Groups of attributes are clustered separately: a value within one group stands for at least k "
@@ -175,6 +204,7 @@ class MicroaggregatedDP(Microaggregation):
     norm: Literal["unit", "raw"] = "unit"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         try:
             object.__setattr__(self, "epsilon", exact(self.epsilon))
         except InputError:
@@ -192,13 +222,18 @@ class MicroaggregatedDP(Microaggregation):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Differential privacy."""
-        return "dp"
+        """Differential privacy; individual where the noise follows local sensitivities."""
+        return "idp" if self.moments.family == "eigen" else "dp"
 
     def check(self, schema: Schema) -> None:
         """Also refuse raw columns beside noisy ones, unsound dropping, and a budget that does not add up."""
         super().check(schema)
         refuse_raw_columns(self.name, schema)
+        if self.guarantee == "idp" and schema.max_records > 1:
+            raise InputError(
+                f"{self.name} scales noise to local sensitivities, which are proved for one record per individual "
+                "only; use a coefficient method such as CM-3"
+            )
         for name in schema.numeric:
             if schema.bounds(name).missing == "drop":
                 raise InputError(
@@ -208,7 +243,21 @@ class MicroaggregatedDP(Microaggregation):
         self.budget(schema)
 
     def budget(self, schema: Schema) -> Budget:
-        """Share of epsilon of every attribute; they add up exactly."""
+        """Named shares of epsilon that add up exactly: attributes, or with moments a group's statistics."""
+        attributes = self.attribute_shares(schema)
+        if self.moments.order == 0:
+            return attributes
+        groups = self.grouped(schema)
+        shares: dict[str, Fraction] = {}
+        for group in groups:
+            share = sum((attributes[name] for name in group), Fraction(0))
+            for statistic, part in self.moments.budget(len(group)).items():
+                label = statistic if len(groups) == 1 else f"{', '.join(group)}: {statistic}"
+                shares[label] = share * part
+        return Budget(self.epsilon, shares)
+
+    def attribute_shares(self, schema: Schema) -> Budget:
+        """Share of epsilon of every attribute; a group's share is the sum of its attributes'."""
         groups = self.grouped(schema)
         widths = {name: schema.bounds(name).width for name in schema.numeric}
         if isinstance(self.split, Mapping):
@@ -233,17 +282,18 @@ class MicroaggregatedDP(Microaggregation):
         return {name: exact(self.split[name]) for name in schema.numeric}
 
     def _worst_case_best(self, kind: type[Partition], schema: Schema, number: int, n: int) -> Partition:
-        shares = self.budget(schema).shares
+        shares = self.attribute_shares(schema).shares
         smallest = min(shares[name] for name in self.grouped(schema)[number])
         return kind(worst_case_cluster_size(n, smallest / schema.max_records))  # type: ignore[call-arg]
 
     def noise_cost(self, schema: Schema, name: str) -> float:
         """K = 2 (records per individual / share)^2: the noise on a cluster's sum has that variance."""
-        return float(2 * (schema.max_records / self.budget(schema).shares[name]) ** 2)
+        return float(2 * (schema.max_records / self.attribute_shares(schema)[name]) ** 2)
 
     def scope(self, schema: Schema, order: Order) -> Scope:
         """Unconditional when the partition is insensitive and nothing released links records to it."""
-        if len(self.grouped(schema)) > 1 or self.partition.reads == "freely":
+        # The partition's sensitivity is proved for sums only, not for higher moments.
+        if len(self.grouped(schema)) > 1 or self.partition.reads == "freely" or self.moments.order > 0:
             return "given-partition"
         linked = order == "aligned" or any(isinstance(column, Keep) for column in schema.columns.values())
         alone = isinstance(self.partition, Singletons)  # a record's row then says nothing about the others
@@ -253,6 +303,9 @@ class MicroaggregatedDP(Microaggregation):
         """The partition's parameters, the groups and how epsilon is divided."""
         described = super().parameters(schema, n)
         split = self.split if isinstance(self.split, str) else {k: exact(v) for k, v in self.split.items()}
+        if self.moments.order > 0:
+            weights = self.moments.weights
+            described["weights"] = "joint" if weights is None else list(weights)
         return described | {"split": split, "norm": self.norm}
 
     def assumptions(self, schema: Schema, order: Order) -> tuple[str, ...]:
@@ -275,6 +328,10 @@ class MicroaggregatedDP(Microaggregation):
         if order == "aligned" and not isinstance(self.partition, Singletons):
             sentences.append(
                 "Rows are in the order of the input, which reveals who shares a cluster with whom."
+            )
+        if self.guarantee == "idp":
+            sentences.append(
+                "The scale of the noise follows the sensitivity at this very table, and so depends on the data."
             )
         public = [name for name, column in schema.columns.items() if isinstance(column, Keep)]
         if public:
@@ -479,3 +536,62 @@ def _ins_dp(epsilon: Any, k: int, norm: str = "unit") -> Method:
 @_named("IR_DP", f"{_ALWAYS} for one attribute; {_GIVEN} for several", "Noisy means of sorted runs of k.")
 def _ir_dp(epsilon: Any, k: int | None = None) -> Method:
     return _mean_of("IR_DP", IR, k, epsilon, "each")
+
+
+def _cross_moments(entry: CatalogueEntry, k: Any, output: Output, **how: Any) -> Method:
+    """A method of the cross-moment paper: MDAV on whole records, or on each attribute by itself."""
+    groups: Groups = "together" if entry.partition == "MDAV" else "each"
+    partition = how.pop("partition") or MDAV(_whole(k))
+    kind = MicroaggregatedDP if entry.noise else Microaggregation
+    return kind(
+        name=entry.name,
+        partition=partition,
+        groups=_groups(how.pop("groups") or groups),
+        moments=entry.queries(),
+        output=output,
+        **how,
+    )
+
+
+def _register_cross_moments(entry: CatalogueEntry) -> None:
+    def noisy(
+        epsilon: Any,
+        k: int | None = None,
+        partition: Partition | None = None,
+        groups: Groups | None = None,
+        output: Output = "records",
+    ) -> Method:
+        _need_one_of(entry.name, k, partition)
+        return _cross_moments(entry, k, output, partition=partition, groups=groups, epsilon=epsilon)
+
+    def exact_moments(
+        k: int | None = None,
+        partition: Partition | None = None,
+        groups: Groups | None = None,
+        output: Output = "records",
+    ) -> Method:
+        _need_one_of(entry.name, k, partition)
+        return _cross_moments(entry, k, output, partition=partition, groups=groups)
+
+    what = ("mean", "mean and covariance", "mean, covariance and skewness")[entry.order]
+    how = [
+        {"MDAV": "whole records", "IR-MDAV": "each attribute"}[entry.partition],
+        *(["eigen"] if entry.family == "eigen" else []),
+        *([entry.algorithm] if entry.noise and entry.order else []),
+        *(["variances only"] if entry.order and entry.terms == "variances" else []),
+        *([f"strategy {entry.strategy}"] if entry.strategy else []),
+    ]
+    guarantee = "averages of at least k" if not entry.noise else _GIVEN
+    if entry.family == "eigen":
+        guarantee = "idp, given the partition"
+    summary = f"Records from the {'noisy ' if entry.noise else ''}{what} of clusters ({', '.join(how)})."
+    _named(entry.name, guarantee, summary)(noisy if entry.noise else exact_moments)
+
+
+def _need_one_of(name: str, k: int | None, partition: Partition | None) -> None:
+    if (k is None) == (partition is None):
+        raise InputError(f"{name} needs k or a partition; for example k=100")
+
+
+for _entry in CROSS_MOMENTS.values():
+    _register_cross_moments(_entry)

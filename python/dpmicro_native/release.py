@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -11,11 +12,15 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from .aggregate import Moments, Spectra, noisy_answers
 from .certificate import Certificate
 from .errors import InputError
 from .files import FileFormat, FileOptions, write_file
 from .mask import cluster_sums, noisy_sums, permutation
 from .methods import Method, MicroaggregatedDP, Microaggregation, Order
+from .partition import Partition
+from .repair import Repaired, repair_moments
+from .sample import sample_records
 from .schema import Numeric, Schema
 from .table import Table, assemble, complete_rows, from_unit_cube, read_table, released_column, unit_cube
 from .testing import is_seeded
@@ -159,14 +164,39 @@ def limit_records(source: Table, schema: Schema) -> tuple[Table, int]:
 
 
 @dataclass(frozen=True)
+class Group:
+    """One group of attributes after the stations, aligned with the input's rows."""
+
+    names: tuple[str, ...]
+    labels: NDArray[np.int32]
+    moments: Moments  # as released: noisy and repaired, in the unit cube
+    noise_variance: dict[str, float]  # of the noise on the means, summed over records; in the unit cube
+    shrunk: int = 0  # clusters whose skewness had to be shrunk to be feasible
+
+
+@dataclass(frozen=True)
 class Masked:
     """What came out of the stations, aligned with the input's rows; curator's eyes only."""
 
     names: tuple[str, ...]
     original: NDArray[np.float64]  # in the unit cube
     released: NDArray[np.float64]  # before truncation
-    labels: dict[tuple[str, ...], NDArray[np.int32]]
-    noise_variance: dict[str, float]  # expected squared error by noise, in the unit cube, per attribute
+    groups: tuple[Group, ...]
+
+    @property
+    def labels(self) -> dict[tuple[str, ...], NDArray[np.int32]]:
+        """The partition of each group of attributes."""
+        return {group.names: group.labels for group in self.groups}
+
+    @property
+    def noise_variance(self) -> dict[str, float]:
+        """Of the noise on an attribute's means, summed over records, where means were masked."""
+        return {name: variance for group in self.groups for name, variance in group.noise_variance.items()}
+
+    @property
+    def means_only(self) -> bool:
+        """Whether records are cluster means; otherwise they were drawn from moments."""
+        return all(group.moments.covariance is None for group in self.groups)
 
 
 def _microaggregate(
@@ -178,22 +208,25 @@ def _microaggregate(
     report: Progress,
     dropped: int,
 ) -> Release:
-    masked = mask_means(unit_cube(source, schema, schema.numeric), schema, method, threads, report)
+    masked = mask_clusters(unit_cube(source, schema, schema.numeric), schema, method, threads, report)
     seeded = is_seeded()
     report("release", 0.0)
-    columns = {
-        name: released_column(
-            from_unit_cube(masked.released[:, j], schema.bounds(name)),
-            source.arrow.schema.field(name).type,
-            schema.bounds(name),
-        )
-        for j, name in enumerate(schema.numeric)
-    }
-    rows = permutation(source.rows) if order == "shuffled" else None
-    arrow = assemble(source, schema, columns, rows)
+    whole: set[str] = set()  # attributes released as whole numbers
+    if method.output == "moments":
+        arrow = moments_table(masked, schema)
+    else:
+        columns = {
+            name: released_column(
+                from_unit_cube(masked.released[:, j], schema.bounds(name)),
+                source.arrow.schema.field(name).type,
+                schema.bounds(name),
+            )
+            for j, name in enumerate(schema.numeric)
+        }
+        rows = permutation(source.rows) if order == "shuffled" else None
+        arrow = assemble(source, schema, columns, rows)
+        whole = {name for name, column in columns.items() if str(column.type).startswith(("int", "uint"))}
     report("release", 1.0)
-
-    whole = {name for name, column in columns.items() if str(column.type).startswith(("int", "uint"))}
 
     def evaluate() -> Evaluation:
         from .evaluate import evaluate_masked
@@ -201,7 +234,7 @@ def _microaggregate(
         return evaluate_masked(masked, schema, dropped, whole=whole, threads=threads)
 
     return Release(
-        source.give_back(arrow),
+        arrow if method.output == "moments" and source.kind == "numpy" else source.give_back(arrow),
         certify(method, schema, order, source.rows, seeded),
         arrow,
         source.format or FileFormat(),
@@ -209,43 +242,123 @@ def _microaggregate(
     )
 
 
-def mask_means(
+def mask_clusters(
     U: NDArray[np.float64], schema: Schema, method: Microaggregation, threads: int, report: Progress
 ) -> Masked:
-    """Partition, aggregate and mask: cluster means, with noise if the method has a budget."""
-    n = len(U)
+    """Partition, aggregate, mask, repair and sample, group by group of attributes."""
     names = schema.numeric
     V = np.empty_like(U)
-    labels: dict[tuple[str, ...], NDArray[np.int32]] = {}
-    variance: dict[str, float] = {}
+    done = []
     groups = method.grouped(schema)
-    partitions = method.partitions(schema, n)
-    shares = method.budget(schema).shares if isinstance(method, MicroaggregatedDP) else None
+    partitions = method.partitions(schema, len(U))
     for number, (group, partition) in enumerate(zip(groups, partitions, strict=True)):
         columns = [names.index(name) for name in group]
-        part = U[:, columns] if len(columns) < len(names) else U
+        part = np.asfortranarray(U[:, columns]) if len(columns) < len(names) else U
 
         def share(done: float, number: int = number) -> None:
             report("partition", (number + done) / len(groups))
 
-        found = partition.labels(
-            part, noise_cost=method.noise_cost(schema, group[0]), threads=threads, progress=share
-        )
+        cost = method.noise_cost(schema, group[0]) if partition.univariate else 0.0
+        labels = partition.labels(part, noise_cost=cost, threads=threads, progress=share)
         report("mask", number / len(groups))
-        sizes, sums = cluster_sums(part, found, bits=GRID_BITS)
-        if shares is not None:
-            # Replacing one individual moves the list of cluster sums of an attribute by at most this
-            # many grid steps (docs/guarantees.md, "Sums"; OPT, Proposition 3 and section 3).
-            reach = schema.max_records * partition.sum_sensitivity(n)
-            sums = noisy_sums(sums, [reach << GRID_BITS] * len(group), [shares[name] for name in group])
-            inverse = float(np.sum(1.0 / sizes))
-            for name in group:
-                variance[name] = 2 * float(reach / shares[name]) ** 2 * inverse
-        means = sums / sizes[:, None] / float(1 << GRID_BITS)
-        V[:, columns] = means[found]
-        labels[group] = found
-        report("mask", (number + 1) / len(groups))
-    return Masked(names, U, V, labels, variance)
+        if method.moments.order == 0:
+            means, variance = _noisy_means(part, labels, group, schema, method, partition)
+            repaired = Repaired(means, 0)
+        else:
+            noisy = _noisy_moments(part, labels, group, schema, method, threads)
+            repaired, variance = repair_moments(noisy, threads=threads), {}
+        report("sample", number / len(groups))
+        # Means are truncated with the released table, so that the evaluation can see them before.
+        V[:, columns] = (
+            repaired.moments.mean[labels]
+            if method.moments.order == 0
+            else sample_records(labels, repaired.moments, threads=threads)
+        )
+        done.append(Group(group, labels, repaired.moments, variance, repaired.shrunk))
+        report("sample", (number + 1) / len(groups))
+    return Masked(names, U, V, tuple(done))
+
+
+def _noisy_means(
+    U: NDArray[np.float64],
+    labels: NDArray[np.int32],
+    group: tuple[str, ...],
+    schema: Schema,
+    method: Microaggregation,
+    partition: Partition,
+) -> tuple[Moments, dict[str, float]]:
+    """Cluster means by exact integer sums, with noise if the method has a budget."""
+    sizes, sums = cluster_sums(U, labels, bits=GRID_BITS)
+    variance: dict[str, float] = {}
+    if isinstance(method, MicroaggregatedDP):
+        shares = method.attribute_shares(schema)
+        # Replacing one individual moves the list of cluster sums of an attribute by at most this
+        # many widths (docs/guarantees.md, "Sums"; OPT, Proposition 3 and section 3).
+        reach = schema.max_records * partition.sum_sensitivity(len(U))
+        sums = noisy_sums(sums, reach << GRID_BITS, [shares[name] for name in group])
+        inverse = float(np.sum(1.0 / sizes))
+        variance = {name: 2 * (reach / float(shares[name])) ** 2 * inverse for name in group}
+    return Moments(sizes, sums / sizes[:, None] / float(1 << GRID_BITS)), variance
+
+
+def _noisy_moments(
+    U: NDArray[np.float64],
+    labels: NDArray[np.int32],
+    group: tuple[str, ...],
+    schema: Schema,
+    method: Microaggregation,
+    threads: int,
+) -> Moments | Spectra:
+    """Cluster moments, with noise if the method has a budget (CM, Algorithms 1 to 3)."""
+    moments = method.moments.moments(U, labels, threads=threads)
+    if not isinstance(method, MicroaggregatedDP):
+        return moments
+    shares = method.attribute_shares(schema)
+    # Replacing an individual's c records one by one costs c times as much (group privacy).
+    epsilon = sum((shares[name] for name in group), Fraction(0)) / schema.max_records
+    answers = [
+        noisy_answers(query, epsilon, threads=threads)
+        for query in method.moments.queries(moments, threads=threads)
+    ]
+    return method.moments.assemble(moments.sizes, U.shape[1], answers)
+
+
+def moments_table(masked: Masked, schema: Schema) -> pa.Table:
+    """The released moments as a tidy table in raw units: group, cluster, size, statistic, value."""
+    import pyarrow as pa
+
+    rows: dict[str, list[Any]] = {"group": [], "cluster": [], "size": [], "statistic": [], "value": []}
+    for group in masked.groups:
+        moments = group.moments
+        width = np.array([float(schema.bounds(name).width) for name in group.names])
+        lower = np.array([float(schema.bounds(name).lower) for name in group.names])
+        statistics = [
+            (f"mean({name})", np.clip(moments.mean[:, i], 0, 1) * width[i] + lower[i])
+            for i, name in enumerate(group.names)
+        ]
+        if moments.covariance is not None:
+            for i, first in enumerate(group.names):
+                for j, second in enumerate(group.names[i:], start=i):
+                    if moments.covariance.ndim == 3:
+                        entry = moments.covariance[:, i, j]
+                    elif i == j:
+                        entry = moments.covariance[:, i]
+                    else:
+                        continue
+                    statistics.append((f"covariance({first}, {second})", entry * width[i] * width[j]))
+        if moments.skewness is not None:
+            statistics += [
+                (f"third moment({name})", moments.skewness[:, i] * width[i] ** 3)
+                for i, name in enumerate(group.names)
+            ]
+        clusters = permutation(len(moments.sizes))  # the order of creation reads the data
+        for statistic, values in statistics:
+            rows["group"] += [", ".join(group.names)] * len(clusters)
+            rows["cluster"] += range(len(clusters))
+            rows["size"] += moments.sizes[clusters].tolist()
+            rows["statistic"] += [statistic] * len(clusters)
+            rows["value"] += values[clusters].tolist()
+    return pa.table(rows)
 
 
 def certify(method: Method, schema: Schema, order: Order, n: int, seeded: bool) -> Certificate:
