@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from dpmicro_native import InputError, Numeric, Schema, _core
-from dpmicro_native import evaluate as module
-from dpmicro_native.evaluate import Evaluation, evaluate_masked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+
+from dpmicro_native import InputError, Numeric, Schema, _core
+from dpmicro_native import evaluate as module
+from dpmicro_native.evaluate import Evaluation, evaluate_masked
 from reference import evaluation as reference
 
 

@@ -54,7 +54,7 @@ def report_html(certificate: Certificate, evaluation: Evaluation) -> str:
     ]
     present = [section for section in sections if section[2]]
     body = [
-        _curator_only(),
+        curator_only(),
         "<h1>Release report</h1>",
         f'<p class="lead">{escape(certificate.method)}{_summary_of(certificate.method)}</p>',
         "<nav aria-label='Sections'>"
@@ -116,7 +116,8 @@ style-src 'unsafe-inline'; img-src data: blob:">
 """
 
 
-def _curator_only() -> str:
+def curator_only() -> str:
+    """The warning at the top of every page that reads the data."""
     return (
         '<p class="curator"><strong>For the curator only.</strong> This page is computed from the original '
         "records and voids the guarantee if it is shared. Publish the folder <code>public</code>, nothing "
@@ -310,9 +311,9 @@ def _checks(checks: Sequence[tuple[Status, str]]) -> str:
 def _tiles(certificate: Certificate, evaluation: Evaluation) -> str:
     tiles = []
     if certificate.epsilon is not None:
-        delta = f", δ = {_number(certificate.delta)}" if certificate.delta else ""
+        delta = f", δ = {rounded(certificate.delta)}" if certificate.delta else ""
         tiles.append(
-            (f"ε = {_number(float(certificate.epsilon))}", "privacy budget", f"smaller is stronger{delta}")
+            (f"ε = {rounded(float(certificate.epsilon))}", "privacy budget", f"smaller is stronger{delta}")
         )
     elif isinstance(certificate.parameters.get("k"), int):
         tiles.append(
@@ -328,7 +329,7 @@ def _tiles(certificate: Certificate, evaluation: Evaluation) -> str:
         )
     if evaluation.correlation_error is not None:
         tiles.append(
-            (_number(evaluation.correlation_error, 3), "correlation error", "mean difference over pairs")
+            (rounded(evaluation.correlation_error, 3), "correlation error", "mean difference over pairs")
         )
     if evaluation.ranges_1d is not None:
         tiles.append(
@@ -372,14 +373,14 @@ def _guarantee(certificate: Certificate) -> str:
     if certificate.epsilon is not None:
         factor = math.exp(float(certificate.epsilon))
         delta = (
-            f", up to an additional probability of δ = {_number(certificate.delta)}"
+            f", up to an additional probability of δ = {rounded(certificate.delta)}"
             if certificate.delta
             else ""
         )
         parts.append(
-            f"<p>Here ε = {_number(float(certificate.epsilon))}, so e<sup>ε</sup> = {_number(factor)}: no "
+            f"<p>Here ε = {rounded(float(certificate.epsilon))}, so e<sup>ε</sup> = {rounded(factor)}: no "
             "outcome is "
-            f"more than {_number(factor)} times as likely with one table as with a neighbouring "
+            f"more than {rounded(factor)} times as likely with one table as with a neighbouring "
             f"one{delta}.</p>"
         )
     if certificate.assumptions:
@@ -392,13 +393,13 @@ def _released(certificate: Certificate, evaluation: Evaluation) -> str:
     rows = []
     for name, column in certificate.columns.items():
         share = certificate.budget.get(name)
-        bounds = f"{_number(column['lower'])} to {_number(column['upper'])}" if "lower" in column else "–"
-        rows.append([name, column.get("type", ""), bounds, "–" if share is None else _number(float(share))])
+        bounds = f"{rounded(column['lower'])} to {rounded(column['upper'])}" if "lower" in column else "–"
+        rows.append([name, column.get("type", ""), bounds, "–" if share is None else rounded(float(share))])
     head = ["column", "kind", "public bounds", "share of ε"]
     if not certificate.budget:
         head, rows = head[:3], [row[:3] for row in rows]
     loose = [name for name in certificate.budget if name not in certificate.columns]
-    shares = [[name, _number(float(certificate.budget[name]))] for name in loose]
+    shares = [[name, rounded(float(certificate.budget[name]))] for name in loose]
     parameters = [[name, _plain_words(value)] for name, value in certificate.parameters.items()]
     dropped = (
         f" {_count(evaluation.records_dropped)} more were left out, beyond the records allowed per "
@@ -408,9 +409,9 @@ def _released(certificate: Certificate, evaluation: Evaluation) -> str:
     )
     return (
         f"<p>{_count(evaluation.records)} records went in.{dropped}</p>"
-        + _table(head, rows, numbers=(3,), caption="Columns, as the certificate states them")
-        + _table(["budget", "share of ε"], shares, numbers=(1,))
-        + _table(["parameter", "value"], parameters, caption="Parameters of the method")
+        + html_table(head, rows, numbers=(3,), caption="Columns, as the certificate states them")
+        + html_table(["budget", "share of ε"], shares, numbers=(1,))
+        + html_table(["parameter", "value"], parameters, caption="Parameters of the method")
     )
 
 
@@ -421,14 +422,14 @@ def _noise(certificate: Certificate, evaluation: Evaluation, figures: dict[str, 
         parts.append("<p>Every record is masked by itself; there are no clusters.</p>")
     if grouped:
         rows = [
-            [group, _count(s.clusters), _count(s.smallest), _number(s.median), _count(s.largest)]
+            [group, _count(s.clusters), _count(s.smallest), rounded(s.median), _count(s.largest)]
             for group, s in grouped.items()
         ]
         parts.append(
             "<p>A cluster's records are released as one mean. Larger clusters need less noise but average "
             "over more "
             "people.</p>"
-            + _table(
+            + html_table(
                 ["clustered by", "clusters", "smallest", "median", "largest"],
                 rows,
                 numbers=(1, 2, 3, 4),
@@ -439,7 +440,7 @@ def _noise(certificate: Certificate, evaluation: Evaluation, figures: dict[str, 
         for number, (group, sizes) in enumerate(grouped.items()):
             if sizes.smallest < sizes.largest:
                 charts.append(
-                    _chart(figures, f"sizes-{number}", _sizes_figure(sizes), f"Cluster sizes: {group}", 15)
+                    chart(figures, f"sizes-{number}", _sizes_figure(sizes), f"Cluster sizes: {group}", 15)
                 )
         parts.append(f'<div class="pair">{"".join(charts)}</div>' if charts else "")
     noisy = {name: a for name, a in evaluation.attributes.items() if a.noise is not None}
@@ -451,18 +452,18 @@ def _noise(certificate: Certificate, evaluation: Evaluation, figures: dict[str, 
             rows.append(
                 [
                     name,
-                    _number(noise.least),
-                    _number(noise.median),
-                    _number(noise.greatest),
-                    _number(noise.deviation),
-                    _number(math.sqrt(attribute.original.variance)),
+                    rounded(noise.least),
+                    rounded(noise.median),
+                    rounded(noise.greatest),
+                    rounded(noise.deviation),
+                    rounded(math.sqrt(attribute.original.variance)),
                 ]
             )
         parts.append(
             "<p>Each cluster's mean gets one draw of discrete Laplace noise per attribute. Its scale is "
             "the sensitivity "
             "over the attribute's share of ε and the size of the cluster.</p>"
-            + _table(
+            + html_table(
                 [
                     "attribute",
                     "least scale",
@@ -475,7 +476,7 @@ def _noise(certificate: Certificate, evaluation: Evaluation, figures: dict[str, 
                 numbers=(1, 2, 3, 4, 5),
                 caption="Noise scales over the clusters, in the attribute's own units",
             )
-            + _chart(
+            + chart(
                 figures,
                 "noise-scales",
                 _noise_figure(noisy),
@@ -496,17 +497,17 @@ def _attributes(evaluation: Evaluation, figures: dict[str, Figure]) -> str:
     rows = [
         [
             name,
-            _number(a.mean_error),
+            rounded(a.mean_error),
             _percent_of(a.variance_error),
-            _number(a.quantile_error),
-            _number(a.kolmogorov_smirnov),
-            _number(a.wasserstein),
+            rounded(a.quantile_error),
+            rounded(a.kolmogorov_smirnov),
+            rounded(a.wasserstein),
             "–" if a.information_loss is None else _percent(a.information_loss / 100),
         ]
         for name, a in evaluation.attributes.items()
     ]
     parts = [
-        _table(
+        html_table(
             [
                 "attribute",
                 "mean error",
@@ -537,13 +538,13 @@ def _attributes(evaluation: Evaluation, figures: dict[str, Figure]) -> str:
         )
         parts.append(
             f'<div class="attribute"><h3>{escape(name)}</h3><div class="pair">'
-            + _chart(
+            + chart(
                 figures,
                 f"distribution-{number}",
                 _distribution_figure(name, attribute),
                 f"Distribution of {name} before and after.{outside}",
             )
-            + _chart(
+            + chart(
                 figures,
                 f"quantiles-{number}",
                 _quantile_figure(attribute),
@@ -561,9 +562,9 @@ def _summaries(attribute: Attribute) -> str:
     rows = [
         [
             kind,
-            _number(s.mean),
-            _number(math.sqrt(s.variance)),
-            *(_number(s.quantiles[level]) for level in levels),
+            rounded(s.mean),
+            rounded(math.sqrt(s.variance)),
+            *(rounded(s.quantiles[level]) for level in levels),
         ]
         for kind, s in (("original", attribute.original), ("released", attribute.released))
     ]
@@ -579,7 +580,7 @@ def _summaries(attribute: Attribute) -> str:
         "95\u202f%",
         "maximum",
     ]
-    return _table(head, rows, numbers=tuple(range(1, 10)))
+    return html_table(head, rows, numbers=tuple(range(1, 10)))
 
 
 def _relations(evaluation: Evaluation, figures: dict[str, Figure]) -> str:
@@ -587,7 +588,7 @@ def _relations(evaluation: Evaluation, figures: dict[str, Figure]) -> str:
         return ""
     names = list(evaluation.attributes)
     pair = "".join(
-        _chart(
+        chart(
             figures,
             f"correlation-{kind}",
             _correlation_figure(names, matrix, kind),
@@ -609,14 +610,14 @@ def _relations(evaluation: Evaluation, figures: dict[str, Figure]) -> str:
     rows = [
         [
             f"{names[i]} – {names[j]}",
-            _number(evaluation.correlation_original[i][j]),
-            _number(evaluation.correlation_released[i][j]),
-            _number(difference),
+            rounded(evaluation.correlation_original[i][j]),
+            rounded(evaluation.correlation_released[i][j]),
+            rounded(difference),
         ]
         for difference, i, j in differences
     ]
     parts = [
-        f"<p>Correlations differ by {_number(evaluation.correlation_error or 0.0)} on average"
+        f"<p>Correlations differ by {rounded(evaluation.correlation_error or 0.0)} on average"
         + (
             f"; the covariance matrix by {_percent(evaluation.covariance_error)} of its size."
             if evaluation.covariance_error is not None
@@ -624,7 +625,7 @@ def _relations(evaluation: Evaluation, figures: dict[str, Figure]) -> str:
         )
         + "</p>",
         f'<div class="pair">{pair}</div>',
-        _table(
+        html_table(
             ["pair", "original", "released", "difference"],
             rows,
             numbers=(1, 2, 3),
@@ -637,7 +638,7 @@ def _relations(evaluation: Evaluation, figures: dict[str, Figure]) -> str:
         if r is not None
     ]
     parts.append(
-        _table(
+        html_table(
             ["range counts on", "queries", "mean error, of all records", "mean relative error"],
             ranges,
             numbers=(1, 2, 3),
@@ -689,7 +690,7 @@ def _risk(evaluation: Evaluation) -> str:
         "<p>These figures describe one attack on this one table. They are no guarantee: a low share does "
         "not prove "
         "safety, and the guarantee above holds whatever they are.</p>"
-        + _table(["figure", "value", "what it says"], rows, numbers=(1,))
+        + html_table(["figure", "value", "what it says"], rows, numbers=(1,))
     )
 
 
@@ -720,11 +721,12 @@ def _glossary(evaluation: Evaluation) -> str:
 # Charts: plain values; {"css": name} is a colour of the style sheet, resolved where they are drawn
 
 
-def _css(name: str) -> dict[str, str]:
+def css(name: str) -> dict[str, str]:
+    """A colour of the style sheet."""
     return {"css": f"--{name}"}
 
 
-def _chart(figures: dict[str, Figure], key: str, figure: Figure, caption: str, height: float = 19) -> str:
+def chart(figures: dict[str, Figure], key: str, figure: Figure, caption: str, height: float = 19) -> str:
     """The element that a figure is drawn into, its height in rem."""
     figures[key] = figure
     return (
@@ -748,11 +750,11 @@ def _distribution_figure(name: str, attribute: Attribute) -> Figure:
             | {
                 "name": "original",
                 "fill": "tozeroy",
-                "fillcolor": _css("original-fill"),
-                "line": {"shape": "hv", "width": 1, "color": _css("original"), "dash": "dot"},
+                "fillcolor": css("original-fill"),
+                "line": {"shape": "hv", "width": 1, "color": css("original"), "dash": "dot"},
             },
             steps(attribute.histogram.released)
-            | {"name": "released", "line": {"shape": "hv", "width": 2, "color": _css("released")}},
+            | {"name": "released", "line": {"shape": "hv", "width": 2, "color": css("released")}},
         ],
         "layout": {
             "xaxis": {"title": {"text": plain_text(name)}},
@@ -774,7 +776,7 @@ def _quantile_figure(attribute: Attribute) -> Figure:
                 "mode": "lines",
                 "hoverinfo": "skip",
                 "name": "equal",
-                "line": {"color": _css("original"), "width": 1, "dash": "dot"},
+                "line": {"color": css("original"), "width": 1, "dash": "dot"},
             },
             {
                 "x": before,
@@ -784,7 +786,7 @@ def _quantile_figure(attribute: Attribute) -> Figure:
                 "name": "every percent",
                 "text": [f"{level} %" for level in PERCENT],
                 "hovertemplate": "%{text}<br>original %{x:.4g}<br>released %{y:.4g}<extra></extra>",
-                "marker": {"color": _css("released"), "size": 5},
+                "marker": {"color": css("released"), "size": 5},
             },
         ],
         "layout": {"xaxis": {"title": {"text": "original"}}, "yaxis": {"title": {"text": "released"}}},
@@ -801,7 +803,7 @@ def _sizes_figure(sizes: Sizes) -> Figure:
                 "y": list(sizes.counts),
                 "type": "bar",
                 "width": 0.9 * step,
-                "marker": {"color": _css("released")},
+                "marker": {"color": css("released")},
                 "hovertemplate": "about %{x:.0f} records: %{y} clusters<extra></extra>",
             }
         ],
@@ -827,7 +829,7 @@ def _noise_figure(noisy: Mapping[str, Attribute]) -> Figure:
                 "x": ratios,
                 "type": "bar",
                 "orientation": "h",
-                "marker": {"color": _css("released")},
+                "marker": {"color": css("released")},
                 "hovertemplate": "%{y}: %{x:.3g}<extra></extra>",
             }
         ],
@@ -853,7 +855,7 @@ def _correlation_figure(names: Sequence[str], matrix: Sequence[Sequence[float]],
                 "zmax": 1,
                 "xgap": 1,
                 "ygap": 1,
-                "colorscale": [[0, _css("low")], [0.5, _css("middle")], [1, _css("high")]],
+                "colorscale": [[0, css("low")], [0.5, css("middle")], [1, css("high")]],
                 "showscale": kind == "released",
                 "colorbar": {"thickness": 10, "outlinewidth": 0, "tickvals": [-1, 0, 1]},
                 "hovertemplate": "%{y} – %{x}: %{z:.3f}<extra></extra>",
@@ -877,7 +879,7 @@ def plain_text(name: str) -> str:
 # Words and numbers
 
 
-def _table(
+def html_table(
     head: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = (), caption: str = ""
 ) -> str:
     """An HTML table of plain text; nothing for no rows."""
@@ -899,7 +901,7 @@ def _table(
     )
 
 
-def _number(value: float, digits: int = 4) -> str:
+def rounded(value: float, digits: int = 4) -> str:
     """A few significant digits, thousands apart, a real minus sign."""
     if value == 0:
         return "0"
@@ -921,7 +923,7 @@ def _count(value: int) -> str:
 def _percent(share: float) -> str:
     if 0 < share < 1e-5:
         return f"<{_THIN}0.001{_THIN}%"
-    return f"{_number(100 * share, 3)}{_THIN}%"
+    return f"{rounded(100 * share, 3)}{_THIN}%"
 
 
 def _percent_of(share: float | None) -> str:
@@ -948,7 +950,7 @@ def _plain_words(value: Any) -> str:
         return ", ".join(f"{name}: {_plain_words(item)}" for name, item in value.items())
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "–"}[value]
-    return _number(float(value)) if isinstance(value, float) else str(value)
+    return rounded(float(value)) if isinstance(value, float) else str(value)
 
 
 def _summary_of(name: str) -> str:
