@@ -22,14 +22,27 @@ CATEGORIES = 100_000
 
 def awkward_table(rows: int = 100_001) -> pa.Table:
     """Numbers beside text with delimiters, quotes, line ends and nulls, dates, and 10^5 categories."""
-    texts = ["plain", 'say "hi"', "a,b;c|d\te", "two\nlines", "Windows\r\nlines", "NA", "007", "", "zażółć 🦉", " x "]
+    texts = [
+        "plain",
+        'say "hi"',
+        "a,b;c|d\te",
+        "two\nlines",
+        "Windows\r\nlines",
+        "NA",
+        "007",
+        "",
+        "zażółć 🦉",
+        " x ",
+    ]
     day = datetime.date(2020, 2, 29)
     return pa.table(
         {
             "größe": pa.array(np.arange(rows) % 97, pa.int64()),
             "pay": pa.array(np.arange(rows) / 7),
             "text": pa.array([texts[i % len(texts)] for i in range(rows)]),
-            "day": pa.array([day + datetime.timedelta(days=i % 1000) if i % 13 else None for i in range(rows)]),
+            "day": pa.array(
+                [day + datetime.timedelta(days=i % 1000) if i % 13 else None for i in range(rows)]
+            ),
             "flag": pa.array([None if i % 11 == 0 else i % 2 == 0 for i in range(rows)]),
             "category": pa.array([f"category {i % CATEGORIES}" for i in range(rows)]),
             "maybe": pa.array([None if i % 3 == 0 else texts[i % 7] for i in range(rows)]),
@@ -71,7 +84,9 @@ def test_what_is_written_is_read_again(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_release_keeps_the_format_the_order_of_columns_and_the_kept_columns(tmp_path: Path, name: str) -> None:
+def test_a_release_keeps_the_format_the_order_of_columns_and_the_kept_columns(
+    tmp_path: Path, name: str
+) -> None:
     table, path = awkward_table(2000), tmp_path / name
     write_file(table, path, FileFormat.of(path), {"secret": "of the input"})
     kept = ["text", "day", "category", "maybe"]
@@ -88,7 +103,9 @@ def test_a_release_keeps_the_format_the_order_of_columns_and_the_kept_columns(tm
     original = open_file(path).read(as_text=kept)
     assert again.select(kept).equals(original.select(kept))
     if released.format.kind != "csv":
-        assert again.schema.metadata == {b"dpmicro_native.certificate": release.certificate.to_json().encode()}
+        assert again.schema.metadata == {
+            b"dpmicro_native.certificate": release.certificate.to_json().encode()
+        }
     assert open_file(data).format == open_file(path).format
 
 
@@ -98,7 +115,9 @@ def test_kept_cells_of_a_csv_come_out_letter_by_letter(tmp_path: Path) -> None:
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
     schema = Schema({"age": Numeric(0, 120)} | {name: Keep() for name in ("zip", "when", "b", "x")})
     anonymize(path, schema, method("IR", k=1), order="aligned").save(tmp_path / "out")
-    assert (tmp_path / "out" / "public" / "data.csv").read_text(encoding="utf-8") == path.read_text(encoding="utf-8")
+    assert (tmp_path / "out" / "public" / "data.csv").read_text(encoding="utf-8") == path.read_text(
+        encoding="utf-8"
+    )
 
 
 def test_windows_files(tmp_path: Path) -> None:
@@ -256,7 +275,9 @@ def test_any_text_survives_csv(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str | None]], delimiter: str, newline: str
 ) -> None:
     path = tmp_path_factory.mktemp("csv") / "t.csv"
-    table = pa.table({"a": [row[0] for row in rows], 'b "quoted"': pa.array([row[1] for row in rows], pa.string())})
+    table = pa.table(
+        {"a": [row[0] for row in rows], 'b "quoted"': pa.array([row[1] for row in rows], pa.string())}
+    )
     options = FileOptions(delimiter=delimiter)
     write_file(table, path, FileFormat(options=options, newline=newline), {})
     again = open_file(path, options).read(as_text=table.column_names)

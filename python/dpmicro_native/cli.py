@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         return _fail(BAD_INPUT, error.format_message())
     except (KeyboardInterrupt, click.Abort):
-        return _fail(INTERRUPTED, "interrupted; nothing was left behind")
+        return _fail(INTERRUPTED, "interrupted; nothing half done was left behind")
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
