@@ -60,6 +60,14 @@ class Setting:
     k: int | None
     epsilon: float | None
 
+    @property
+    def words(self) -> str:
+        """The setting as a reader would write it."""
+        parts = [self.method]
+        parts += [f"k = {self.k}"] if self.k is not None else []
+        parts += [f"epsilon = {self.epsilon:g}"] if self.epsilon is not None else []
+        return ", ".join(parts)
+
 
 @dataclass(frozen=True)
 class Run:
@@ -115,7 +123,7 @@ class Comparison:
         summary = self.summary()
         axes = [axis for axis in ("epsilon", "k") if len({row[axis] for row in summary} - {None}) > 1]
         parts = [
-            curator_only(),
+            curator_only("Nothing on this page may be published."),
             "<h1>Methods compared</h1>",
             f'<p class="lead">{self.records:,} records, {len(self.runs)} releases. None of them was kept.</p>',
             "<nav></nav>",
@@ -154,7 +162,7 @@ class Comparison:
         parts.append(html_table(head, rows, numbers=range(1, len(head))))
         if self.refused:
             reasons = "".join(
-                f"<li>{escape(described(setting))}: {escape(reason)}</li>"
+                f"<li>{escape(setting.words)}: {escape(reason)}</li>"
                 for setting, reason in self.refused.items()
             )
             parts.append(f"<h2>Not compared</h2><ul>{reasons}</ul>")
@@ -398,7 +406,11 @@ def _figure(rows: Sequence[dict[str, Any]], name: str, axis: str) -> Figure:
                 "tickvals": ends,
                 "ticktext": [f"{x:g}" for x in ends],
             },
-            "yaxis": {"title": {"text": name.replace("_", " ")}, "type": "log" if positive else "linear"},
+            "yaxis": {
+                "title": {"text": name.replace("_", " ")},
+                "type": "log" if positive else "linear",
+                "exponentformat": "power",
+            },
             "legend": {
                 "orientation": "h",
                 "x": 0,
@@ -409,14 +421,6 @@ def _figure(rows: Sequence[dict[str, Any]], name: str, axis: str) -> Figure:
             "margin": {"l": 48, "r": 12, "t": 8, "b": 44},
         },
     }
-
-
-def described(setting: Setting) -> str:
-    """A setting in words."""
-    parts = [setting.method]
-    parts += [f"k = {setting.k}"] if setting.k is not None else []
-    parts += [f"epsilon = {setting.epsilon:g}"] if setting.epsilon is not None else []
-    return ", ".join(parts)
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -54,7 +54,7 @@ def report_html(certificate: Certificate, evaluation: Evaluation) -> str:
     ]
     present = [section for section in sections if section[2]]
     body = [
-        curator_only(),
+        curator_only("Publish the folder <code>public</code>, nothing else."),
         "<h1>Release report</h1>",
         f'<p class="lead">{escape(certificate.method)}{_summary_of(certificate.method)}</p>',
         "<nav aria-label='Sections'>"
@@ -116,12 +116,11 @@ style-src 'unsafe-inline'; img-src data: blob:">
 """
 
 
-def curator_only() -> str:
+def curator_only(advice: str) -> str:
     """The warning at the top of every page that reads the data."""
     return (
         '<p class="curator"><strong>For the curator only.</strong> This page is computed from the original '
-        "records and voids the guarantee if it is shared. Publish the folder <code>public</code>, nothing "
-        "else.</p>"
+        f"records and voids the guarantee if it is shared. {advice}</p>"
     )
 
 
