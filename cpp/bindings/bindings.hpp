@@ -15,6 +15,7 @@ namespace dpmicro::bindings {
 namespace py = pybind11;
 
 // One function per family; module.cpp lists them.
+void register_evaluate(py::module_& m);
 void register_kernels(py::module_& m);
 void register_partition(py::module_& m);
 void register_noise(py::module_& m);

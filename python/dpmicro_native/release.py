@@ -55,24 +55,40 @@ class Release:
         """What the release lost, measured against the original. Never publish it."""
         return self._evaluate()
 
-    def save(self, directory: str | Path, *, force: bool = False) -> Path:
-        """Write ``public/`` (data, certificate) and ``curator/`` (evaluation), all or nothing.
+    def save(self, directory: str | Path, *, force: bool = False, progress: Progress | None = None) -> Path:
+        """Write ``public/`` (data, certificate) and ``curator/`` (evaluation, report), all or nothing.
 
         Everything is written beside the target first and moved there at once, so that a failure leaves
-        nothing half done. An existing target is refused unless ``force`` is set.
+        nothing half done. An existing target is refused unless ``force`` is set, which replaces a release.
         """
         from .writing import atomic_directory
 
         with atomic_directory(Path(directory), force=force) as folder:
-            public, curator = folder / "public", folder / "curator"
-            public.mkdir()
-            curator.mkdir(mode=0o700)
-            certificate = self.certificate.to_json()
-            metadata = {"dpmicro_native.certificate": certificate}
-            write_file(self._arrow, public / f"data{self._format.suffix}", self._format, metadata)
-            (public / "certificate.json").write_text(certificate + "\n", encoding="utf-8")
-            (curator / "evaluation.json").write_text(self.evaluation.to_json() + "\n", encoding="utf-8")
+            self._write(folder, progress)
         return Path(directory)
+
+    def _write(self, folder: Path, progress: Progress | None = None) -> None:
+        from .report import write_report
+
+        report = progress or (lambda station, share: None)
+        public, curator = folder / "public", folder / "curator"
+        public.mkdir()
+        curator.mkdir(mode=0o700)
+        certificate = self.certificate.to_json()
+        report("write", 0.0)
+        write_file(
+            self._arrow,
+            public / f"data{self._format.suffix}",
+            self._format,
+            {"dpmicro_native.certificate": certificate},
+            lambda share: report("write", share),
+        )
+        (public / "certificate.json").write_text(certificate + "\n", encoding="utf-8")
+        report("evaluate", 0.0)
+        (curator / "evaluation.json").write_text(self.evaluation.to_json() + "\n", encoding="utf-8")
+        write_report(curator / "report.html", self.certificate, self.evaluation)
+        for path in curator.iterdir():
+            path.chmod(0o600)
 
     def __repr__(self) -> str:
         return (
@@ -117,7 +133,9 @@ def anonymize(
     report = progress or (lambda station, share: None)
 
     report("read", 0.0)
-    source = complete_rows(read_table(table, schema, file_options), schema)
+    source = complete_rows(
+        read_table(table, schema, file_options, lambda share: report("read", share)), schema
+    )
     source, dropped = limit_records(source, schema)
     report("read", 1.0)
     if isinstance(method, TruthfulDP):
@@ -197,6 +215,7 @@ def _microaggregate(
     masked = mask_clusters(unit_cube(source, schema, schema.numeric), schema, method, threads, report)
     seeded = is_seeded()
     report("release", 0.0)
+    whole: set[str] = set()  # attributes released as whole numbers
     if method.output == "moments":
         arrow = moments_table(masked, schema)
     else:
@@ -210,12 +229,13 @@ def _microaggregate(
         }
         rows = permutation(source.rows) if order == "shuffled" else None
         arrow = assemble(source, schema, columns, rows)
+        whole = {name for name, column in columns.items() if str(column.type).startswith(("int", "uint"))}
     report("release", 1.0)
 
     def evaluate() -> Evaluation:
         from .evaluate import evaluate_masked
 
-        return evaluate_masked(masked, schema, dropped)
+        return evaluate_masked(masked, schema, dropped, whole=whole, threads=threads)
 
     return Release(
         arrow if method.output == "moments" and source.kind == "numpy" else source.give_back(arrow),

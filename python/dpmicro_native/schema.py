@@ -171,7 +171,8 @@ class Schema:
         for name in found:
             if name not in self.names:
                 raise InputError(
-                    f"column {name!r} of the table is not in the schema; add it, for example as Drop() or Keep()"
+                    f"column {name!r} of the table is not in the schema; add it, for example as Drop() or Keep(), "
+                    "or set other_columns in a spec"
                 )
 
     @classmethod
