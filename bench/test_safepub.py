@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from dpmicro_native.hierarchy import Hierarchy
 from dpmicro_native.safepub import SCORES, SafePub, safepub_parameters, search_and_release, sensitivity
 

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dpmicro_native.errors import InputError
-from dpmicro_native.hierarchy import MAX_LEAVES, Hierarchy
 from hypothesis import given
 from hypothesis import strategies as st
+
+from dpmicro_native.errors import InputError
+from dpmicro_native.hierarchy import MAX_LEAVES, Hierarchy
 
 EDUCATION = [("BSc", "higher", "*"), ("MSc", "higher", "*"), ("none", "no", "*")]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from dpmicro_native.errors import BudgetError, InputError
 from dpmicro_native.hierarchy import Hierarchy
 from dpmicro_native.safepub import (

@@ -44,9 +44,23 @@ class Method(ABC):
         """Which tables the promise compares."""
         return "replace-one"
 
+    @property
+    def delta(self) -> float:
+        """The additive term of (epsilon, delta)-differential privacy."""
+        return 0.0
+
+    @property
+    def sound(self) -> bool:
+        """False for what is known not to keep its promise and exists for comparison only."""
+        return True
+
     @abstractmethod
     def check(self, schema: Schema) -> None:
         """Refuse what cannot work with this schema, before any data is read."""
+
+    def budget(self, schema: Schema) -> Budget | None:
+        """Epsilon and its named shares; None where nothing is spent because nothing is promised."""
+        return None
 
     @abstractmethod
     def scope(self, schema: Schema, order: Order) -> Scope:
@@ -384,18 +398,34 @@ class TruthfulDP(Method):
                     f"column {name!r} needs a hierarchy for {self.name}, such as "
                     "Hierarchy.from_csv(...) or Hierarchy.intervals(...); or make it Drop()"
                 )
-            if isinstance(column, Numeric) and column.missing == "midpoint" and not _interval_hierarchy(column):
+            if (
+                isinstance(column, Numeric)
+                and column.missing == "midpoint"
+                and not _interval_hierarchy(column)
+            ):
                 raise InputError(f"column {name!r}: missing='midpoint' needs a hierarchy of intervals")
         if not self.identifying(schema):
             raise InputError(f"{self.name} needs at least one column with a hierarchy")
         if target is not None and target not in self.identifying(schema):
             raise InputError(f"class_column = {target!r} is not a column with a hierarchy")
         if schema.individual is not None:
-            raise InputError(f"{self.name} is proved for one record per individual; individual= cannot be used")
+            raise InputError(
+                f"{self.name} is proved for one record per individual; individual= cannot be used"
+            )
 
-    def budget(self, schema: Schema) -> Budget:
+    @property
+    def delta(self) -> float:
+        """As asked for; the sample size k was chosen to keep it."""
+        return 0.0 if self.safepub.as_published else float(exact(self.safepub.delta))
+
+    @property
+    def sound(self) -> bool:
+        """The paper's own algorithm is not (docs/errata.md)."""
+        return not self.safepub.as_published
+
+    def budget(self, schema: Schema) -> Budget | None:
         """Shares of the search and of the sample that is released."""
-        return self.safepub.budget
+        return None if self.safepub.as_published else self.safepub.budget
 
     def parameters(self, schema: Schema, n: int) -> dict[str, Any]:
         """All public parameters, and the curve of (epsilon', delta') that hold at once (SP, theorem 11)."""

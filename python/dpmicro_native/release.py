@@ -16,15 +16,24 @@ from .aggregate import Moments, Spectra, noisy_answers
 from .certificate import Certificate
 from .errors import InputError
 from .files import FileFormat, FileOptions, write_file
-from .mask import cluster_sums, exact, noisy_sums, permutation
 from .hierarchy import Hierarchy
+from .mask import cluster_sums, noisy_sums, permutation
 from .methods import Method, MicroaggregatedDP, Microaggregation, Order, TruthfulDP, hierarchy_of
 from .partition import Partition
 from .repair import Repaired, repair_moments
 from .safepub import search_and_release
 from .sample import sample_records
 from .schema import Numeric, Schema
-from .table import (Table, assemble, complete_rows, from_unit_cube, numeric_values, read_table, released_column, unit_cube)
+from .table import (
+    Table,
+    assemble,
+    complete_rows,
+    from_unit_cube,
+    numeric_values,
+    read_table,
+    released_column,
+    unit_cube,
+)
 from .testing import is_seeded
 
 if TYPE_CHECKING:
@@ -403,7 +412,7 @@ def _sample_and_generalise(
     def evaluate() -> Evaluation:
         from .evaluate import evaluate_sample
 
-        return evaluate_sample(source.rows, codes, hierarchies, result)
+        return evaluate_sample(names, codes, hierarchies, result)
 
     table = arrow if source.kind == "numpy" else source.give_back(arrow)  # labels are text
     return Release(table, certificate, arrow, source.format or FileFormat(), evaluate)
@@ -448,10 +457,7 @@ def certify(method: Method, schema: Schema, order: Order, n: int, seeded: bool) 
         assumptions.append(
             f"NOT PRIVATE: the bounds of {', '.join(bounds_read_data)} were read from the data, which voids the claim."
         )
-    claimed = isinstance(method, (MicroaggregatedDP, TruthfulDP)) and method.guarantee != "k-anonymity"
-    budget = method.budget(schema) if claimed else None
-    delta = float(exact(method.safepub.delta)) if claimed and isinstance(method, TruthfulDP) else 0.0
-    as_published = isinstance(method, TruthfulDP) and method.safepub.as_published
+    budget = method.budget(schema)
     return Certificate(
         guarantee=method.guarantee,
         scope=method.scope(schema, order),
@@ -459,11 +465,11 @@ def certify(method: Method, schema: Schema, order: Order, n: int, seeded: bool) 
         method=method.name,
         parameters=method.parameters(schema, n) | {"order": order},
         epsilon=budget.epsilon if budget else None,
-        delta=delta,
+        delta=method.delta,
         budget=budget.shares if budget else {},
         assumptions=tuple(assumptions),
         columns=_public_columns(schema),
-        private=not seeded and not bounds_read_data and not as_published,
+        private=not seeded and not bounds_read_data and method.sound,
     )
 
 
