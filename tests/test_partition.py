@@ -345,7 +345,6 @@ def test_partitions_declare_how_they_read():
         (Optimal(), "freely", True, 1),
     ]:
         assert (partition.reads, partition.univariate) == (reads, univariate)
-        assert partition.min_size(50) == size
         assert partition.sum_sensitivity(50) == (12 if isinstance(partition, Insensitive) else 1)
         partition.check(50, 1)
         labels = partition.labels(X, noise_cost=0.5)
