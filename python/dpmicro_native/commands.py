@@ -341,7 +341,7 @@ def anonymize(
 
     \b
     DIR/public   the released table in the same format, and certificate.json: may be published
-    DIR/curator  what was lost, measured on the original: for your eyes only
+    DIR/curator  what was lost, measured on the original, as report.html and evaluation.json: for your eyes only
 
     What to do comes from a spec (see `dpmicro init`), or for simple cases from options:
 
@@ -436,6 +436,112 @@ def _print_json(outcomes: list[Outcome]) -> None:
         for outcome in outcomes
     ]
     print(json.dumps({"releases": described}, indent=2, ensure_ascii=False))
+
+
+def _list_of(kind: Callable[[str], Any], example: str) -> Callable[..., tuple[Any, ...]]:
+    """Read A,B,C."""
+
+    def read(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[Any, ...]:
+        try:
+            return tuple(kind(part.strip()) for part in (text or "").split(",") if part.strip())
+        except ValueError:
+            raise InputError(f"--{param.name} {text}: write it as {example}") from None
+
+    return read
+
+
+@dpmicro.command(short_help="Try methods on a table, side by side; for the curator only.")
+@click.argument("table", type=PATH)
+@click.option("--spec", type=PATH, required=True, metavar="SPEC.toml", help="The columns and their bounds.")
+@click.option(
+    "--methods",
+    required=True,
+    callback=_list_of(str, "A,B,C"),
+    metavar="A,B,C",
+    help="Some of `dpmicro methods`, such as MDAV_DP,OPT_DP_1.",
+)
+@click.option("--k", callback=_list_of(int, "10,50,100"), metavar="K,K,K", help="For methods that take k.")
+@click.option(
+    "--epsilon", callback=_list_of(float, "0.5,1,2"), metavar="E,E,E", help="For methods that take epsilon."
+)
+@click.option(
+    "--repeats", type=click.IntRange(min=1), default=5, show_default=True, help="Releases per setting."
+)
+@click.option("--out", type=PATH, metavar="DIR", help="Write compare.html (with plots) and compare.csv.")
+@_file_options
+@_force
+@_quiet
+@_json
+def compare(
+    table: Path,
+    spec: Path,
+    methods: tuple[str, ...],
+    k: tuple[int, ...],
+    epsilon: tuple[float, ...],
+    repeats: int,
+    out: Path | None,
+    force: bool,
+    quiet: bool,
+    as_json: bool,
+    **how: Any,
+) -> None:
+    """Release TABLE by several methods, with every k and epsilon they take, and show what each would lose.
+
+    \b
+      dpmicro compare people.csv --spec people.toml --methods MDAV_DP,OPT_DP_1,LAPLACE \\
+          --k 10,50,100 --epsilon 0.5,1,2 --out comparison
+
+    Nothing is released. The figures are computed from the original records: they are for the curator's eyes only,
+    and so is a choice made by them. The spec's own [method] is not used.
+    """
+    from .compare import FIGURES
+    from .compare import compare as compare_methods
+    from .writing import check_target
+
+    if out is not None:
+        check_target(out, force=force)
+    chosen = Spec.from_toml(spec)
+    options = _options(**how) or chosen.file_options
+    schema = chosen.schema_for(open_file(table, options).names)
+    with progress_of([str(table)], quiet=quiet or as_json) as bars:
+        progress = bars(str(table))
+        found = compare_methods(
+            table,
+            schema,
+            methods,
+            k=k,
+            epsilon=epsilon,
+            repeats=repeats,
+            progress=lambda share: progress("compare", share),
+            file_options=options,
+        )
+    if out is not None:
+        found.save(out, force=force)
+    if as_json:
+        print(json.dumps({"for": "curator only", "settings": found.summary()}, indent=2, ensure_ascii=False))
+        return
+    if not quiet:
+        header = ["method", "k", "epsilon", "runs", *(name.replace("_", " ") for name in FIGURES), "seconds"]
+        rows = []
+        for row in found.summary():
+            shown = [
+                row["method"],
+                *("-" if row[key] is None else f"{row[key]:g}" for key in ("k", "epsilon")),
+            ]
+            for name in FIGURES:
+                deviation = row[f"{name}_deviation"]
+                error = "" if deviation is None else f" ± {deviation:.1g}"
+                shown.append("-" if row[name] is None else f"{row[name]:.3g}{error}")
+            rows.append([*shown[:3], str(row["runs"]), *shown[3:], f"{row['seconds']:.2f}"])
+        title = f"CURATOR ONLY: computed from the {found.records:,} original records; never publish it"
+        show_table(header, rows, title=title, right=range(1, len(header)))
+        print(
+            "Mean ± standard deviation over the runs. Information loss in %, range error and linked as shares."
+        )
+    for setting, reason in found.refused.items():
+        warn(f"{setting.words}: {reason}")
+    if out is not None and not quiet:
+        print(f"Wrote {out / 'compare.html'} and {out / 'compare.csv'}; for your eyes only.")
 
 
 @dpmicro.command(short_help="Tell the noise of a release before making it.")
