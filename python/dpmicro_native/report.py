@@ -78,9 +78,9 @@ def page(title: str, body: str, figures: Mapping[str, Figure], version: str) -> 
     except ImportError:
         plain, scripts = ' class="plain"', ""
         body = body.replace(
-            "<nav",
-            '<p class="note">Charts are left out: they need plotly, <code>pip install '
-            '"dpmicro_native[cli]"</code>. Every figure is in the tables and in evaluation.json.</p><nav',
+            "</h1>",
+            '</h1><p class="note">Charts are left out: they need plotly, <code>pip install '
+            '"dpmicro_native[cli]"</code>. Every figure is in the tables.</p>',
             1,
         )
     else:
