@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from dpmicro_native._cm_catalogue import CATALOGUE
 from dpmicro_native.aggregate import cluster_moments, noisy_answers
 from dpmicro_native.repair import nearest_psd, repair_moments

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from dpmicro_native import testing
 from dpmicro_native._cm_catalogue import CATALOGUE
 from dpmicro_native.aggregate import noisy_answers

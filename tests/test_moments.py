@@ -8,6 +8,10 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import kstat
+
 from dpmicro_native import testing
 from dpmicro_native._cm_catalogue import CATALOGUE
 from dpmicro_native.aggregate import (
@@ -24,10 +28,7 @@ from dpmicro_native.aggregate import (
     skewness_sensitivity,
 )
 from dpmicro_native.errors import BudgetError, InputError
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from reference import moments as reference
-from scipy.stats import kstat
 
 COEFFICIENT = [name for name, entry in CATALOGUE.items() if entry.noise and entry.family == "coefficient"]
 EIGEN = [name for name, entry in CATALOGUE.items() if entry.family == "eigen"]

@@ -9,12 +9,13 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
-from dpmicro_native import _core, mask
-from dpmicro_native.errors import BudgetError, GeneratorError, InputError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from reference import noise as reference
 from scipy import stats
+
+from dpmicro_native import _core, mask
+from dpmicro_native.errors import BudgetError, GeneratorError, InputError
+from reference import noise as reference
 
 ALPHA = 1e-6
 TOP = 2**64

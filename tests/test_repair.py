@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from dpmicro_native import _core
 from dpmicro_native.aggregate import MomentQueries, Moments, Spectra, cluster_moments
 from dpmicro_native.errors import InputError
 from dpmicro_native.repair import nearest_psd, repair_moments
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from reference import moments as reference
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from dpmicro_native import testing
 from dpmicro_native.aggregate import Moments
 from dpmicro_native.errors import InputError

@@ -35,4 +35,5 @@ PYBIND11_MODULE(_core, m) {
   register_moments(m);
   register_noise(m);
   register_partition(m);
+  register_safepub(m);
 }

@@ -18,7 +18,9 @@ from .errors import InputError
 from .schema import Numeric, Schema
 
 if TYPE_CHECKING:
+    from .hierarchy import Hierarchy
     from .release import Masked
+    from .safepub import SafePubResult
 
 #: Levels at which the distributions are tabulated: every percent, minimum and maximum included.
 PERCENT = tuple(range(101))
@@ -128,6 +130,10 @@ class Evaluation:
     clusters: Mapping[str, int] = field(default_factory=dict)  # per group of attributes
     sse: float | None = None  # in raw units
     sse_before_truncation: float | None = None
+    #: After putting released values in the rank order of the originals, within each cluster and attribute:
+    #: the figure of the cross-moment paper. Nobody without the originals can do that, so it is not a property
+    #: of the release.
+    sse_rank_matched: float | None = None
     sse_expected: float | None = None  # of clustering and noise, before truncation, in closed form
     mse: float | None = None  # SSE per record
     information_loss: float | None = None  # 100 SSE/SST, in the unit cube
@@ -142,6 +148,9 @@ class Evaluation:
     linkage: Linkage | None = None
     unique: float | None = None  # share of released records that no other equals in every attribute
     smallest_class: int | None = None  # fewest released records that share a combination of values
+    records_released: int | None = None  # where that is not the number of records
+    #: Share of an attribute's values that a released value stands for, on average: 0 exact, 1 suppressed.
+    generality: Mapping[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The figures as plain values, absent ones left out."""
@@ -193,6 +202,14 @@ def evaluate_masked(
             for name in group
         )
 
+    loss = float(losses @ widths**2)
+    matched = loss  # within a cluster of means all values are equal
+    if not masked.means_only:
+        per_attribute = np.empty((n, d), dtype=np.int32)
+        for group, labels in masked.labels.items():
+            per_attribute[:, [names.index(name) for name in group]] = labels[:, None]
+        matched = rank_matched_sse(U * widths, P * widths, per_attribute)
+
     sizes = {group: np.bincount(labels) for group, labels in masked.labels.items()}
     group_of = {name: group for group in masked.labels for name in group}
     # Queries and samples need no secrecy, and two evaluations of one release should agree.
@@ -227,10 +244,11 @@ def evaluate_masked(
         records=n,
         records_dropped=dropped,
         clusters={", ".join(group): len(size) for group, size in sizes.items()},
-        sse=float(losses @ widths**2),
+        sse=loss,
+        sse_rank_matched=matched,
         sse_before_truncation=float(before @ widths**2),
         sse_expected=None if expected is None else float(expected),
-        mse=float(losses @ widths**2) / n,
+        mse=loss / n,
         information_loss=_ratio(100 * losses.sum(), totals.sum()),
         attributes={name: attribute for name, (attribute, _) in zip(names, compared, strict=True)},
         sizes={", ".join(group): _sizes(size) for group, size in sizes.items()},
@@ -246,6 +264,32 @@ def evaluate_masked(
         linkage=_linkage(U, P, np.sqrt(totals / n), generator, threads) if masked.means_only else None,
         unique=unique / n,
         smallest_class=smallest,
+    )
+
+
+def evaluate_sample(
+    names: Sequence[str], codes: NDArray[np.int32], hierarchies: Sequence[Hierarchy], result: SafePubResult
+) -> Evaluation:
+    """What a truthful sample kept: how many records, and how exact their values are."""
+    released = codes[result.rows]
+    general = np.empty(released.shape, order="F")
+    generality = {}
+    for j, (name, hierarchy, level) in enumerate(zip(names, hierarchies, result.levels, strict=True)):
+        values = hierarchy.tables[level]
+        general[:, j] = values[released[:, j]]
+        covered = np.bincount(values)[values] - 1  # other leaves that the released value stands for
+        others = max(1, hierarchy.leaves - 1)
+        generality[name] = float((covered[released[:, j]] / others).mean()) if len(released) else 1.0
+    unique = smallest = None
+    if len(released):
+        _, singles, smallest = _core.row_classes(general)
+        unique = singles / len(released)
+    return Evaluation(
+        records=len(codes),
+        records_released=len(released),
+        unique=unique,
+        smallest_class=smallest,
+        generality=generality,
     )
 
 

@@ -17,7 +17,8 @@ from .certificate import Guarantee, Neighbours, Scope
 from .errors import BudgetError, InputError
 from .mask import Budget, exact
 from .partition import IR, MDAV, VMDAV, Insensitive, Optimal, Partition, Singletons
-from .schema import Categorical, Keep, Numeric, Schema
+from .safepub import SafePub
+from .schema import Categorical, Column, Keep, Numeric, Schema
 
 Groups: TypeAlias = Literal["together", "each"] | tuple[tuple[str, ...], ...]
 Split: TypeAlias = Literal["even", "width"] | Mapping[str, Any]
@@ -43,9 +44,23 @@ class Method(ABC):
         """Which tables the promise compares."""
         return "replace-one"
 
+    @property
+    def delta(self) -> float:
+        """The additive term of (epsilon, delta)-differential privacy."""
+        return 0.0
+
+    @property
+    def sound(self) -> bool:
+        """False for what is known not to keep its promise and exists for comparison only."""
+        return True
+
     @abstractmethod
     def check(self, schema: Schema) -> None:
         """Refuse what cannot work with this schema, before any data is read."""
+
+    def budget(self, schema: Schema) -> Budget | None:
+        """Epsilon and its named shares; None where nothing is spent because nothing is promised."""
+        return None
 
     @abstractmethod
     def scope(self, schema: Schema, order: Order) -> Scope:
@@ -342,6 +357,107 @@ class MicroaggregatedDP(Microaggregation):
         return tuple(sentences)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TruthfulDP(Method):
+    """SafePub: sampled, generalised and suppressed records, all of them true (see ``SafePub``)."""
+
+    safepub: SafePub
+
+    def __post_init__(self) -> None:
+        self.safepub.check()
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Differential privacy; as published only the k-anonymity of what is released holds."""
+        return "k-anonymity" if self.safepub.as_published else "dp"
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """One record more or less: the number of records is not public."""
+        return "add-remove-one"
+
+    def scope(self, schema: Schema, order: Order) -> Scope:
+        """No partition is involved."""
+        return "unconditional"
+
+    def identifying(self, schema: Schema) -> tuple[str, ...]:
+        """The columns that are generalised together: those with a hierarchy."""
+        return tuple(name for name, column in schema.columns.items() if hierarchy_of(column) is not None)
+
+    def check(self, schema: Schema) -> None:
+        """Refuse columns without a hierarchy, raw columns, and several records per individual."""
+        target = self.safepub.class_column
+        for name, column in schema.columns.items():
+            if isinstance(column, Keep):
+                raise InputError(
+                    f"column {name!r} is Keep(), and a raw column tells who is in the sample of {self.name}; "
+                    "make it Drop(), or Categorical with a hierarchy"
+                )
+            if isinstance(column, (Categorical, Numeric)) and column.hierarchy is None:
+                raise InputError(
+                    f"column {name!r} needs a hierarchy for {self.name}, such as "
+                    "Hierarchy.from_csv(...) or Hierarchy.intervals(...); or make it Drop()"
+                )
+            if (
+                isinstance(column, Numeric)
+                and column.missing == "midpoint"
+                and not _interval_hierarchy(column)
+            ):
+                raise InputError(f"column {name!r}: missing='midpoint' needs a hierarchy of intervals")
+        if not self.identifying(schema):
+            raise InputError(f"{self.name} needs at least one column with a hierarchy")
+        if target is not None and target not in self.identifying(schema):
+            raise InputError(f"class_column = {target!r} is not a column with a hierarchy")
+        if schema.individual is not None:
+            raise InputError(
+                f"{self.name} is proved for one record per individual; individual= cannot be used"
+            )
+
+    @property
+    def delta(self) -> float:
+        """As asked for; the sample size k was chosen to keep it."""
+        return 0.0 if self.safepub.as_published else float(exact(self.safepub.delta))
+
+    @property
+    def sound(self) -> bool:
+        """The paper's own algorithm is not (docs/errata.md)."""
+        return not self.safepub.as_published
+
+    def budget(self, schema: Schema) -> Budget | None:
+        """Shares of the search and of the sample that is released."""
+        return None if self.safepub.as_published else self.safepub.budget
+
+    def parameters(self, schema: Schema, n: int) -> dict[str, Any]:
+        """All public parameters, and the curve of (epsilon', delta') that hold at once (SP, theorem 11)."""
+        safepub = self.safepub
+        described = {
+            "beta": safepub.beta,
+            "k": safepub.k,
+            "steps": safepub.steps,
+            "score": safepub.score,
+            "final_share": exact(safepub.final_share),
+            "as_published": safepub.as_published,
+        }
+        if safepub.class_column is not None:
+            described["class_column"] = safepub.class_column
+        if not safepub.as_published:
+            described["also_holds"] = [{"epsilon": e, "delta": d} for e, d in safepub.curve()]
+        return described
+
+    def assumptions(self, schema: Schema, order: Order) -> tuple[str, ...]:
+        """What the claim rests on, and what does not hold as published."""
+        return self.safepub.assumptions + self.safepub.caveats
+
+
+def hierarchy_of(column: Column) -> Any:
+    """The hierarchy of a column that has one."""
+    return column.hierarchy if isinstance(column, (Categorical, Numeric)) else None
+
+
+def _interval_hierarchy(column: Numeric) -> bool:
+    return column.hierarchy is not None and column.hierarchy.numeric
+
+
 def refuse_raw_columns(name: str, schema: Schema) -> None:
     """Differentially private methods cannot release a raw column beside their own."""
     for column_name, column in schema.columns.items():
@@ -536,6 +652,22 @@ def _ins_dp(epsilon: Any, k: int, norm: str = "unit") -> Method:
 @_named("IR_DP", f"{_ALWAYS} for one attribute; {_GIVEN} for several", "Noisy means of sorted runs of k.")
 def _ir_dp(epsilon: Any, k: int | None = None) -> Method:
     return _mean_of("IR_DP", IR, k, epsilon, "each")
+
+
+@_named("SAFEPUB", "(epsilon, delta)-dp, unconditional", "True but generalised records of a random sample.")
+def _safepub(
+    epsilon: Any,
+    delta: Any,
+    epsilon_search: Any = None,
+    steps: int = 300,
+    score: str = "granularity",
+    class_column: str | None = None,
+    as_published: bool = False,
+) -> Method:
+    safepub = SafePub(
+        epsilon, delta, epsilon_search, steps, score, class_column=class_column, as_published=as_published
+    )
+    return TruthfulDP(name="SAFEPUB", safepub=safepub)
 
 
 def _cross_moments(entry: CatalogueEntry, k: Any, output: Output, **how: Any) -> Method:

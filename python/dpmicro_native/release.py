@@ -16,13 +16,24 @@ from .aggregate import Moments, Spectra, noisy_answers
 from .certificate import Certificate
 from .errors import InputError
 from .files import FileFormat, FileOptions, write_file
+from .hierarchy import Hierarchy
 from .mask import cluster_sums, noisy_sums, permutation
-from .methods import Method, MicroaggregatedDP, Microaggregation, Order
+from .methods import Method, MicroaggregatedDP, Microaggregation, Order, TruthfulDP, hierarchy_of
 from .partition import Partition
 from .repair import Repaired, repair_moments
+from .safepub import search_and_release
 from .sample import sample_records
 from .schema import Numeric, Schema
-from .table import Table, assemble, complete_rows, from_unit_cube, read_table, released_column, unit_cube
+from .table import (
+    Table,
+    assemble,
+    complete_rows,
+    from_unit_cube,
+    numeric_values,
+    read_table,
+    released_column,
+    unit_cube,
+)
 from .testing import is_seeded
 
 if TYPE_CHECKING:
@@ -136,6 +147,8 @@ def anonymize(
     )
     source, dropped = limit_records(source, schema)
     report("read", 1.0)
+    if isinstance(method, TruthfulDP):
+        return _sample_and_generalise(source, schema, method, order, threads, report)
     assert isinstance(method, Microaggregation)
     return _microaggregate(source, schema, method, order, threads, report, dropped)
 
@@ -361,6 +374,75 @@ def moments_table(masked: Masked, schema: Schema) -> pa.Table:
     return pa.table(rows)
 
 
+def _sample_and_generalise(
+    source: Table, schema: Schema, method: TruthfulDP, order: Order, threads: int, report: Progress
+) -> Release:
+    """SafePub's middle: private search over the lattice, fresh sample, suppression."""
+    import pyarrow as pa
+
+    if order != "shuffled":
+        raise InputError(f"{method.name} releases a random sample in random order; order cannot be 'aligned'")
+    names = method.identifying(schema)
+    hierarchies = [hierarchy_of(schema.columns[name]) for name in names]
+    codes = np.empty((source.rows, len(names)), dtype=np.int32)
+    for j, (name, hierarchy) in enumerate(zip(names, hierarchies, strict=True)):
+        codes[:, j] = leaf_codes(source, schema, name, hierarchy)
+    target = method.safepub.class_column
+    result = search_and_release(
+        codes,
+        hierarchies,
+        method.safepub,
+        class_column=None if target is None else names.index(target),
+        threads=threads,
+        progress=lambda share: report("search", share),
+    )
+    report("release", 0.0)
+    columns = {}
+    for j, (name, hierarchy) in enumerate(zip(names, hierarchies, strict=True)):
+        level = result.levels[j]
+        # One label per leaf, looked up per row: a million rows share a handful of strings.
+        labels = pa.array(hierarchy.generalise(np.arange(hierarchy.leaves), level).tolist())
+        columns[name] = labels.take(pa.array(codes[result.rows, j]))
+    arrow = pa.table({name: columns[name] for name in source.arrow.column_names if name in columns})
+    certificate = certify(method, schema, order, source.rows, is_seeded())
+    levels = dict(zip(names, result.levels, strict=True))
+    certificate = replace(certificate, parameters=dict(certificate.parameters) | {"levels": levels})
+    report("release", 1.0)
+
+    def evaluate() -> Evaluation:
+        from .evaluate import evaluate_sample
+
+        return evaluate_sample(names, codes, hierarchies, result)
+
+    table = arrow if source.kind == "numpy" else source.give_back(arrow)  # labels are text
+    return Release(table, certificate, arrow, source.format or FileFormat(), evaluate)
+
+
+def leaf_codes(source: Table, schema: Schema, name: str, hierarchy: Hierarchy) -> NDArray[np.int32]:
+    """The column as numbers of leaves of its hierarchy."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = source.arrow.column(name)
+    bounds = schema.columns[name]
+    if isinstance(bounds, Numeric) and hierarchy.numeric:
+        values = np.clip(numeric_values(column, name), bounds.lower, bounds.upper)
+        if bounds.missing == "midpoint":
+            values[np.isnan(values)] = (bounds.lower + bounds.upper) / 2
+        return hierarchy.codes(values, column=name)
+    if pc.any(pc.is_null(column, nan_is_null=True)).as_py():
+        raise InputError(
+            f"column {name!r} has missing values; fill them first, for example with a value that its hierarchy lists"
+        )
+    encoded = pc.dictionary_encode(column.combine_chunks())
+    if hierarchy.numeric:
+        distinct = hierarchy.codes(numeric_values(pa.chunked_array([encoded.dictionary]), name), column=name)
+    else:
+        distinct = hierarchy.codes(encoded.dictionary.cast(pa.string()).to_pylist(), column=name)
+    found: NDArray[np.int32] = distinct[encoded.indices.to_numpy(zero_copy_only=False)]
+    return found
+
+
 def certify(method: Method, schema: Schema, order: Order, n: int, seeded: bool) -> Certificate:
     """The public statement, from public facts alone."""
     assumptions = list(method.assumptions(schema, order))
@@ -375,7 +457,7 @@ def certify(method: Method, schema: Schema, order: Order, n: int, seeded: bool) 
         assumptions.append(
             f"NOT PRIVATE: the bounds of {', '.join(bounds_read_data)} were read from the data, which voids the claim."
         )
-    budget = method.budget(schema) if isinstance(method, MicroaggregatedDP) else None
+    budget = method.budget(schema)
     return Certificate(
         guarantee=method.guarantee,
         scope=method.scope(schema, order),
@@ -383,10 +465,11 @@ def certify(method: Method, schema: Schema, order: Order, n: int, seeded: bool) 
         method=method.name,
         parameters=method.parameters(schema, n) | {"order": order},
         epsilon=budget.epsilon if budget else None,
+        delta=method.delta,
         budget=budget.shares if budget else {},
         assumptions=tuple(assumptions),
         columns=_public_columns(schema),
-        private=not seeded and not bounds_read_data,
+        private=not seeded and not bounds_read_data and method.sound,
     )
 
 
@@ -397,4 +480,6 @@ def _public_columns(schema: Schema) -> dict[str, Any]:
         described[name] = {"type": type(column).__name__.lower()}
         if isinstance(column, Numeric):
             described[name] |= {"lower": column.lower, "upper": column.upper, "missing": column.missing}
+        if (hierarchy := hierarchy_of(column)) is not None:
+            described[name]["hierarchy"] = {"leaves": hierarchy.leaves, "levels": hierarchy.levels}
     return described

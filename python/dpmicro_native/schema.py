@@ -67,13 +67,9 @@ class Numeric:
 
 @dataclass(frozen=True)
 class Categorical:
-    """A value from a list, with a hierarchy to generalise it (SafePub).
-
-    ``target=True`` marks the class column that the classification score serves.
-    """
+    """A value from a list, with a hierarchy to generalise it (SafePub)."""
 
     hierarchy: Hierarchy | None = None
-    target: bool = False
 
 
 @dataclass(frozen=True)
