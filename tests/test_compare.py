@@ -82,6 +82,11 @@ def test_noise_differs_between_repeats_and_means_are_means() -> None:
     assert (exact["runs"], exact["information_loss_deviation"]) == (1, None)
 
 
+def test_records_drawn_from_moments_differ_between_repeats() -> None:
+    found = compare(people(), SCHEMA, ["B3"], k=[20], repeats=3)
+    assert len({run.figures["sse"] for run in found.runs}) == len(found.runs) == 3
+
+
 def test_a_partition_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     labels = MDAV.labels

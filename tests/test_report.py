@@ -121,10 +121,14 @@ def test_a_page_for_a_release_with_hardly_any_figures() -> None:
         "dp", "unconditional", "add-remove-one", "SAFEPUB", {"k": 74}, Fraction(1), 1e-6, {"search": Fraction(1, 10),
         "release": Fraction(9, 10)}, ("Rows are shuffled.",), {"sex": {"type": "categorical"}},
     )  # fmt: skip
-    text = structure(report_html(certificate, Evaluation(records=100))).text
-    assert "search" in text
-    assert "δ" in text
-    assert "Attributes before and after" not in text
+    evaluation = Evaluation(records=100, records_released=42, generality={"sex": 0.375})
+    parsed = structure(report_html(certificate, evaluation))
+    assert "search" in parsed.text
+    assert "δ" in parsed.text
+    assert "42 came out" in parsed.text
+    assert "37.5\u202f%" in parsed.text
+    assert parsed.charts == ["generality"]
+    assert "Attributes before and after" not in parsed.text
 
 
 @pytest.mark.parametrize(
