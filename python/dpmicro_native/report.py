@@ -398,8 +398,8 @@ def _released(certificate: Certificate, evaluation: Evaluation) -> str:
         bounds = f"{rounded(column['lower'])} to {rounded(column['upper'])}" if "lower" in column else "–"
         rows.append([name, column.get("type", ""), bounds, "–" if share is None else rounded(float(share))])
     head = ["column", "kind", "public bounds", "share of ε"]
-    if not certificate.budget:
-        head, rows = head[:3], [row[:3] for row in rows]
+    shown = [j for j in range(4) if j < 2 or any(row[j] != "–" for row in rows)]
+    head, rows = [head[j] for j in shown], [[row[j] for j in shown] for row in rows]
     loose = [name for name in certificate.budget if name not in certificate.columns]
     shares = [[name, rounded(float(certificate.budget[name]))] for name in loose]
     parameters = [[name, _plain_words(value)] for name, value in certificate.parameters.items()]
@@ -416,7 +416,12 @@ def _released(certificate: Certificate, evaluation: Evaluation) -> str:
     )
     return (
         f"<p>{_count(evaluation.records)} records went in{came_out}.{dropped}</p>"
-        + html_table(head, rows, numbers=(3,), caption="Columns, as the certificate states them")
+        + html_table(
+            head,
+            rows,
+            numbers=(3,) if certificate.budget else (),
+            caption="Columns, as the certificate states them",
+        )
         + html_table(["budget", "share of ε"], shares, numbers=(1,))
         + html_table(["parameter", "value"], parameters, caption="Parameters of the method")
     )
