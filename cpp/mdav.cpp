@@ -49,9 +49,40 @@ Mean mean_of_all(const MatrixView& X, Control& control) {
   return mean;
 }
 
-// In many dimensions boxes overlap every query's ball and the tree visits nearly all leaves.
-constexpr index_t kTreeDimensions = 8;
-constexpr index_t kTreeRecords = 512;
+// Whether the tree pays: where boxes overlap every query's ball (many dimensions, no structure) it
+// visits nearly all leaves, and then one pass over all of them is cheaper. Tried anew after every
+// rebuild. Counts what was visited, never the time, so that a run can be repeated; labels do not
+// depend on it.
+class TreeTrial {
+ public:
+  bool by_scan(const KdTree& tree) {
+    if (tree.built() != built_) *this = TreeTrial(tree);
+    if (tree.leaves() < kFewLeaves) return true;
+    if (scan_ || iterations_ < kIterations) return scan_;
+    const index_t visited = tree.visited() - visited_;
+    const index_t by_scan = kIterations * 2 * tree.leaves();
+    scan_ = static_cast<double>(visited) > kShare * static_cast<double>(by_scan);
+    iterations_ = 0;
+    visited_ = tree.visited();
+    return scan_;
+  }
+  void count() { ++iterations_; }
+
+  TreeTrial() = default;
+
+ private:
+  explicit TreeTrial(const KdTree& tree) : built_(tree.built()), visited_(tree.visited()) {}
+
+  static constexpr index_t kFewLeaves = 16;
+  static constexpr index_t kIterations = 64;
+  static constexpr double kShare =
+      0.2;  // a visit costs the tree several times what it costs a scan
+
+  index_t built_ = 0;
+  index_t visited_ = 0;
+  index_t iterations_ = 0;
+  bool scan_ = false;
+};
 
 // After this share of the records is gone, what they shaped is renewed: the mean has moved away
 // from the reference, the leaves have emptied.
@@ -70,6 +101,7 @@ void mdav(const MatrixView& X, index_t k, int threads, Control& control, label_t
   Nearest cluster(k);
   std::vector<double> centre(d), r(d), s(d), row(d);
   label_t next = 0;
+  TreeTrial trial;
   index_t referenced = 0;  // records left when the reference was set; 0 when there is none
 
   const auto from_mean = [&] {
@@ -84,7 +116,7 @@ void mdav(const MatrixView& X, index_t k, int threads, Control& control, label_t
   };
   const auto by_scan = [&] {
     if (path != MdavPath::automatic) return path == MdavPath::scan;
-    return d >= kTreeDimensions || tree.size() < kTreeRecords;
+    return trial.by_scan(tree);
   };
   const auto close_cluster = [&] {
     for (const Found& found : cluster.found()) {
@@ -110,6 +142,7 @@ void mdav(const MatrixView& X, index_t k, int threads, Control& control, label_t
       tree.nearest_by_scan(s.data(), cluster);
       close_cluster();
     } else {
+      trial.count();
       tree.coordinates(tree.farthest(r.data()).slot, s.data());
       tree.nearest(r.data(), cluster);
       close_cluster();

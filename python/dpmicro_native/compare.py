@@ -331,9 +331,6 @@ class _Remembered(Partition):
     def check(self, n: int, d: int) -> None:
         self.partition.check(n, d)
 
-    def min_size(self, n: int) -> int:
-        return self.partition.min_size(n)
-
     def sum_sensitivity(self, n: int) -> int:
         return self.partition.sum_sensitivity(n)
 
