@@ -27,11 +27,23 @@ struct Keyed {
   std::int32_t start = 0;  // of the last cluster when this is the last value; used by the optimum
 };
 
-// In ascending order of key, then of record.
-void sort_by_key(std::vector<Keyed>& keyed) {
-  std::sort(keyed.begin(), keyed.end(), [](const Keyed& a, const Keyed& b) {
+// In ascending order of key, then of record. In place: parts are split off by selection, then
+// sorted side by side. Keys and records together are distinct, so the order is the same for every
+// split.
+void sort_by_key(std::vector<Keyed>& keyed, Control& control) {
+  const auto before = [](const Keyed& a, const Keyed& b) {
     return a.key < b.key || (a.key == b.key && a.record < b.record);
-  });
+  };
+  const index_t n = std::ssize(keyed);
+  const auto at = [&](index_t part, index_t parts) { return keyed.begin() + n * part / parts; };
+  index_t parts = 1;
+  for (; n / parts > 65536 && parts < 16; parts *= 2) {
+    parallel_for(parts, 1, 0, control, [&](index_t p, index_t) {
+      std::nth_element(at(p, parts), at(2 * p + 1, 2 * parts), at(p + 1, parts), before);
+    });
+  }
+  parallel_for(parts, 1, 0, control,
+               [&](index_t p, index_t) { std::sort(at(p, parts), at(p + 1, parts), before); });
 }
 
 std::vector<Keyed> keyed_by_value(std::span<const double> x) {
@@ -58,8 +70,7 @@ void cut_into_runs(const std::vector<Keyed>& order, index_t k, label_t* labels) 
 void individual_ranking(std::span<const double> x, index_t k, Control& control, label_t* labels) {
   check_cluster_size(k, std::ssize(x), "k");
   std::vector<Keyed> order = keyed_by_value(x);
-  sort_by_key(order);
-  control.poll();
+  sort_by_key(order, control);
   cut_into_runs(order, k, labels);
 }
 
@@ -78,8 +89,7 @@ void insensitive_ranking(const MatrixView& U, index_t k, Control& control, label
     order[i] = {norm, static_cast<std::int32_t>(i)};
     if ((i & 0xFFFF) == 0) control.poll();
   }
-  sort_by_key(order);
-  control.poll();
+  sort_by_key(order, control);
   // Among equal distances the rows themselves decide.
   for (auto begin = order.begin(); begin != order.end();) {
     auto end = begin + 1;
@@ -361,8 +371,7 @@ void optimal_univariate(std::span<const double> x, double noise_cost, index_t mi
   if (!(noise_cost >= 0) || !std::isfinite(noise_cost))
     throw InputError("noise_cost must be 0 or a positive number");
   std::vector<Keyed> order = keyed_by_value(x);
-  sort_by_key(order);
-  control.poll();
+  sort_by_key(order, control);
   const RunCost cost(order, noise_cost);
 
   // A start serves the ends min_size and more after it, and a later start that is better than an
