@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <deque>
 #include <limits>
 
 namespace dpmicro {
@@ -125,7 +126,7 @@ class RunCost {
     friend Sums operator+(Sums a, Sums b) { return {a.first + b.first, a.second + b.second}; }
     friend Sums operator-(Sums a, Sums b) { return {a.first - b.first, a.second - b.second}; }
   };
-  static constexpr int kLevels = 6;  // 64^6 exceeds the number of records
+  static constexpr int kLevels = 5;  // two blocks of 64^5 values hold all there can be
   // A position between two values, with the sums from its block's middle to there at each level.
   struct Edge {
     index_t position;
@@ -137,7 +138,7 @@ class RunCost {
     knots_.resize(static_cast<std::size_t>(n_ / kKnot + 1));
     blocks_.emplace_back(static_cast<std::size_t>((n_ - 1) / kBlock + 1));
     for (std::size_t b = 0; b < blocks_[0].size(); ++b) sum_values(static_cast<index_t>(b));
-    while (blocks_.back().size() > 1) {
+    while (blocks_.back().size() > 2) {
       blocks_.emplace_back((blocks_.back().size() - 1) / kBlock + 1);
       for (std::size_t b = 0; b < blocks_.back().size(); ++b) sum_blocks(static_cast<index_t>(b));
     }
@@ -170,7 +171,7 @@ class RunCost {
   }
 
   static constexpr index_t kBlock = 64;
-  static constexpr index_t kKnot = 8;  // sums are stored at every eighth value, to save memory
+  static constexpr index_t kKnot = 16;  // sums are stored at every sixteenth value, to save memory
   static constexpr index_t kFew = 4;
   static constexpr double kTrust = 0x1p-20;  // 33 of 53 bits are left
 
@@ -377,8 +378,7 @@ void optimal_univariate(std::span<const double> x, double noise_cost, index_t mi
   // A start serves the ends min_size and more after it, and a later start that is better than an
   // earlier one for some end stays better for all later ends (the quadrangle inequality). So the
   // starts worth keeping form a queue, in order of start and of the ends they are best for.
-  std::vector<Start> queue;
-  std::size_t front = 0;
+  std::deque<Start> queue;
   // Least cost of the values before a position, for the last min_size positions.
   std::vector<Total> before(static_cast<std::size_t>(min_size));
 
@@ -389,13 +389,12 @@ void optimal_univariate(std::span<const double> x, double noise_cost, index_t mi
       return start.before.minus(old.before) + cost(start.edge, edge) < cost(old.edge, edge);
     };
     index_t high = n + 1;  // better here, or n + 1
-    while (queue.size() > front && queue.back().from >= end &&
-           better(queue.back(), queue.back().from)) {
+    while (!queue.empty() && queue.back().from >= end && better(queue.back(), queue.back().from)) {
       high = queue.back().from;
       queue.pop_back();
     }
     start.from = end;
-    if (queue.size() > front) {
+    if (!queue.empty()) {
       // The first end for which the new start is better than the last one kept: gallop, bisect.
       const Start& old = queue.back();
       index_t low = std::max(old.from, end - 1);  // not better here, or before the new start's ends
@@ -421,12 +420,8 @@ void optimal_univariate(std::span<const double> x, double noise_cost, index_t mi
     const index_t start = end - min_size;
     if (start == 0 || start >= min_size)
       append({cost.start(start), before[start % min_size], 0}, end);
-    while (front + 1 < queue.size() && queue[front + 1].from <= end) ++front;
-    if (front > 1024 && 2 * front > queue.size()) {
-      queue.erase(queue.begin(), queue.begin() + static_cast<index_t>(front));
-      front = 0;
-    }
-    const Start& best = queue[front];
+    while (queue.size() > 1 && queue[1].from <= end) queue.pop_front();
+    const Start& best = queue.front();
     before[end % min_size] = best.before.plus(cost(best.edge, cost.end(end, best.edge.position)));
     order[end - 1].start = static_cast<std::int32_t>(best.edge.position);
     if ((end & 0xFFF) == 0) control.progress(static_cast<double>(end) / static_cast<double>(n));
