@@ -180,6 +180,7 @@ class Pcl {
     search_.assign(quantizer, margin, options_.threads, control_, assignment);
     ++searches;
     Quantizer trial = quantizer;
+    double last = 1e300;
     const double enough = env("PCL_ENOUGH", 0.002) * static_cast<double>(search_.records());
     for (int step = 0; step < (int)env("PCL_STEPS", 20); ++step) {
       const std::vector<double> p = imbalance(assignment);
@@ -189,7 +190,8 @@ class Pcl {
         norm += x * x;
       }
       if (env("PCL_DEBUG", 0) > 0) std::printf("   step %d wrong %g norm %g\n", step, wrong, norm);
-      if (wrong <= enough) return;
+      if (wrong <= enough || wrong > env("PCL_PROGRESS",0.5) * last) return;
+      last = wrong;
       const Laplacian L = laplacian(assignment, quantizer, margin);
       const std::vector<double> direction = solve(L, env("PCL_DAMP", 1e-3), p);
       bool accepted = false;

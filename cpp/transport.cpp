@@ -1,6 +1,7 @@
 #include "transport.hpp"
 
 #include <algorithm>
+#include <compare>
 #include <functional>
 #include <limits>
 #include <utility>
@@ -9,6 +10,20 @@ namespace dpmicro {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// A contested record that may leave its cell, and what that adds to the sum of values.
+struct Move {
+  double difference;
+  std::int32_t record;
+  auto operator<=>(const Move&) const = default;
+};
+
+// Moves from one cell to another, the cheapest on top. Differences hold no costs, so the order lasts;
+// records that have left the cell stay in the heap until they come to the top.
+struct Edge {
+  label_t to;
+  std::vector<Move> moves;
+};
 
 class Flow {
  public:
@@ -21,7 +36,7 @@ class Flow {
         cells_(static_cast<label_t>(quantizer.cells)),
         costs_(quantizer.costs),
         excess_(static_cast<std::size_t>(cells_)),
-        members_(static_cast<std::size_t>(cells_)) {
+        edges_(static_cast<std::size_t>(cells_)) {
     for (label_t q = 0; q < cells_; ++q) excess_[q] = assignment.sizes[q] - targets.sizes[q];
     if (targets.at_least) add_slack();
     const auto nodes = excess_.size();
@@ -82,7 +97,6 @@ class Flow {
     records_.clear();
     begin_.assign(1, 0);
     rivals_.clear();
-    for (auto& members : members_) members.clear();
     for (const Contested& chunk : assignment_.contested) {
       const auto offset = static_cast<index_t>(rivals_.size());
       records_.insert(records_.end(), chunk.records.begin(), chunk.records.end());
@@ -90,14 +104,32 @@ class Flow {
       for (std::size_t i = 1; i < chunk.begin.size(); ++i)
         begin_.push_back(offset + chunk.begin[i]);
     }
-    place_.resize(records_.size());
-    for (std::size_t i = 0; i < records_.size(); ++i) {
-      auto& members = members_[assignment_.labels[records_[i]]];
-      place_[i] = static_cast<std::int32_t>(members.size());
-      members.push_back(static_cast<std::int32_t>(i));
-    }
+    for (auto& edges : edges_) edges.clear();
+    for (std::size_t i = 0; i < records_.size(); ++i)
+      for_each_move(static_cast<std::int32_t>(i), assignment_.labels[records_[i]],
+                    [](Edge& edge, Move move) { edge.moves.push_back(move); });
+    for (auto& edges : edges_)
+      for (Edge& edge : edges)
+        std::make_heap(edge.moves.begin(), edge.moves.end(), std::greater<>());
     std::fill(raised_.begin(), raised_.end(), 0.0);
     most_raised_ = 0;
+  }
+
+  // Calls act(edge, move) for every cell that contested record i, now in `cell`, may move to.
+  template <class Act>
+  void for_each_move(std::int32_t i, label_t cell, Act&& act) {
+    double own = 0;
+    for (index_t e = begin_[i]; e < begin_[i + 1]; ++e)
+      if (rivals_[e].cell == cell) own = rivals_[e].value;
+    auto& edges = edges_[cell];
+    for (index_t e = begin_[i]; e < begin_[i + 1]; ++e) {
+      const label_t to = rivals_[e].cell;
+      if (to == cell) continue;
+      auto edge = std::lower_bound(edges.begin(), edges.end(), to,
+                                   [](const Edge& a, label_t b) { return a.to < b; });
+      if (edge == edges.end() || edge->to != to) edge = edges.insert(edge, Edge{to, {}});
+      act(*edge, Move{rivals_[e].value - own, i});
+    }
   }
 
   void reach(label_t node, double distance, label_t parent, std::int32_t via) {
@@ -158,17 +190,15 @@ class Flow {
     }
     if (targets_.at_least)
       reach(cells_, distance + std::max(0.0, costs_[cells_] - costs_[node]), node, -1);
-    for (const std::int32_t i : members_[node]) {
-      double own = 0;
-      for (index_t e = begin_[i]; e < begin_[i + 1]; ++e)
-        if (rivals_[e].cell == node) own = rivals_[e].value;
-      own += costs_[node];
-      for (index_t e = begin_[i]; e < begin_[i + 1]; ++e) {
-        const Rival& rival = rivals_[e];
-        if (rival.cell == node) continue;
-        const double margin = rival.value + costs_[rival.cell] - own;
-        reach(rival.cell, distance + std::max(0.0, margin), node, i);
+    for (Edge& edge : edges_[node]) {
+      auto& moves = edge.moves;
+      while (!moves.empty() && assignment_.labels[records_[moves.front().record]] != node) {
+        std::pop_heap(moves.begin(), moves.end(), std::greater<>());  // it has left this cell
+        moves.pop_back();
       }
+      if (moves.empty()) continue;
+      const double margin = moves.front().difference + (costs_[edge.to] - costs_[node]);
+      reach(edge.to, distance + std::max(0.0, margin), node, moves.front().record);
     }
   }
 
@@ -178,13 +208,11 @@ class Flow {
     } else if (is_slack(to)) {
       ++slack_[from];
     } else {
-      auto& members = members_[from];
-      place_[members.back()] = place_[i];
-      members[place_[i]] = members.back();
-      members.pop_back();
-      place_[i] = static_cast<std::int32_t>(members_[to].size());
-      members_[to].push_back(i);
       assignment_.labels[records_[i]] = to;
+      for_each_move(i, to, [](Edge& edge, Move move) {
+        edge.moves.push_back(move);
+        std::push_heap(edge.moves.begin(), edge.moves.end(), std::greater<>());
+      });
     }
   }
 
@@ -198,12 +226,11 @@ class Flow {
   std::vector<index_t> slack_;      // by cell; empty for exact sizes
   std::vector<double> raised_;      // since the last search
   double most_raised_ = 0;
-  // The contested records, flattened, and those that sit in each cell.
+  // The contested records, flattened, and the cell graph that they make.
   std::vector<std::int32_t> records_;
   std::vector<index_t> begin_;
   std::vector<Rival> rivals_;
-  std::vector<std::vector<std::int32_t>> members_;
-  std::vector<std::int32_t> place_;
+  std::vector<std::vector<Edge>> edges_;  // by cell, in order of the other cell
   // Dijkstra's search.
   std::vector<double> distance_;
   std::vector<label_t> parent_;

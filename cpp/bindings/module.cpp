@@ -30,4 +30,5 @@ PYBIND11_MODULE(_core, m) {
   m.attr("__version__") = DPMICRO_VERSION;
   register_kernels(m);
   register_lloyd(m);
+  register_partition(m);
 }
