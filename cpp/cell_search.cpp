@@ -146,10 +146,10 @@ void CellSearch::search(const Quantizer& quantizer, double margin, bool keep_lab
                });
 }
 
-// Leaves out the cells that cannot come within the margin anywhere in the node's box. For the cell z
-// that is best in the middle, |x-r|^2 - |x-z|^2 is linear in x with slope 2(z-r): its least value in
-// the box is the one in the middle minus sum_j |z_j - r_j| width_j. A rival within the margin of a
-// record's best cell is within the margin of z as well, so z is enough.
+// Leaves out the cells that cannot come within the margin anywhere in the node's box. For the cell
+// z that is best in the middle, |x-r|^2 - |x-z|^2 is linear in x with slope 2(z-r): its least value
+// in the box is the one in the middle minus sum_j |z_j - r_j| width_j. A rival within the margin of
+// a record's best cell is within the margin of z as well, so z is enough.
 void CellSearch::visit(std::int32_t index, const Quantizer& quantizer, double margin,
                        bool keep_labels, index_t depth, Scratch& scratch, label_t* labels,
                        Contested& contested) const {
@@ -189,8 +189,8 @@ void CellSearch::visit(std::int32_t index, const Quantizer& quantizer, double ma
     for (index_t j = 0; j < dims_; ++j) swing += std::abs(z[j] - centroid[j]) * width[j];
     double least = scratch.at_middle[r] - z_distance - swing;
     if (weighted_) least = std::min(lightest_[index] * least, heaviest_[index] * least);
-    const double scale = weight * (scratch.at_middle[r] + z_distance + swing) + std::abs(cost) +
-                         std::abs(z_cost);
+    const double scale =
+        weight * (scratch.at_middle[r] + z_distance + swing) + std::abs(cost) + std::abs(z_cost);
     if (r == best || least + (cost - z_cost) <= margin + kRounding * scale) left.push_back(all[r]);
   }
   if (left.size() == 1) {
@@ -299,8 +299,7 @@ double CellSearch::distortion(const std::vector<label_t>& labels,
                      continue;
                    }
                    const index_t size = node.end - node.begin;
-                   const double* points =
-                       points_.data() + static_cast<index_t>(node.begin) * dims_;
+                   const double* points = points_.data() + static_cast<index_t>(node.begin) * dims_;
                    for (index_t i = 0; i < size; ++i) {
                      const double* c = centroids.data() + labels[node.begin + i] * dims_;
                      double distance = 0;

@@ -9,8 +9,8 @@
 
 namespace dpmicro {
 
-// Record x belongs to the cell q that minimises weight(x) ||x - centroid_q||^2 + cost_q (PCL, eq. 4;
-// the paper's weights are all 1).
+// Record x belongs to the cell q that minimises weight(x) ||x - centroid_q||^2 + cost_q (PCL, eq.
+// 4; the paper's weights are all 1).
 struct Quantizer {
   index_t cells = 0;
   index_t dims = 0;
@@ -26,8 +26,8 @@ struct Rival {
   double value;
 };
 
-// Records for which at least two cells come within the margin of the best one. Record r of `records`
-// has the rivals [begin[r], begin[r + 1]), its own cell among them, by ascending cell.
+// Records for which at least two cells come within the margin of the best one. Record r of
+// `records` has the rivals [begin[r], begin[r + 1]), its own cell among them, by ascending cell.
 struct Contested {
   std::vector<std::int32_t> records;
   std::vector<std::int32_t> begin{0};
@@ -37,8 +37,8 @@ struct Contested {
 // The outcome of a search. Records are counted by their position in the search's own order.
 struct Assignment {
   std::vector<label_t> labels;
-  std::vector<index_t> sizes;         // records per cell
-  std::vector<Contested> contested;   // one per chunk, in order of position
+  std::vector<index_t> sizes;        // records per cell
+  std::vector<Contested> contested;  // one per chunk, in order of position
 };
 
 // The records of a table in k-d order, ready to be assigned to cells again and again.
@@ -64,8 +64,8 @@ class CellSearch {
   void contest(const Quantizer& quantizer, double margin, int threads, Control& control,
                Assignment& out) const;
 
-  // Weighted means of the cells, cells x dims; a cell of identical records gets exactly that record.
-  // Requires: no empty cell.
+  // Weighted means of the cells, cells x dims; a cell of identical records gets exactly that
+  // record. Requires: no empty cell.
   std::vector<double> means(const std::vector<label_t>& labels, index_t cells,
                             Control& control) const;
   // sum weight ||x - centroid of its cell||^2.
@@ -92,11 +92,11 @@ class CellSearch {
   bool weighted_;
   std::vector<std::int32_t> order_;
   std::vector<Node> nodes_;
-  std::vector<double> middle_, width_;        // of each node's box, nodes x dims
-  std::vector<double> lightest_, heaviest_;   // weights in each node
-  std::vector<std::int32_t> chunks_;          // roots of the subtrees that are searched in parallel
-  std::vector<double> points_;                // leaf by leaf, attribute by attribute
-  std::vector<double> weights_;               // by position; empty when all are 1
+  std::vector<double> middle_, width_;       // of each node's box, nodes x dims
+  std::vector<double> lightest_, heaviest_;  // weights in each node
+  std::vector<std::int32_t> chunks_;         // roots of the subtrees that are searched in parallel
+  std::vector<double> points_;               // leaf by leaf, attribute by attribute
+  std::vector<double> weights_;              // by position; empty when all are 1
 };
 
 }  // namespace dpmicro

@@ -1,274 +1,268 @@
 #include "lloyd.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <chrono>
+#include <limits>
 #include <numeric>
 #include <random>
 
+#include "cost_adjustment.hpp"
 #include "kernels.hpp"
 
 namespace dpmicro {
 namespace {
 
-double env(const char* name, double value) {
-  const char* s = std::getenv(name);
-  return s ? std::atof(s) : value;
-}
-static double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-double t_newton, t_transport;
-int searches;
+constexpr double kStalled = 1e-5;         // relative improvement of an iteration that is too small
+constexpr double kContestedShare = 0.25;  // of the records; the margin is steered towards it
+constexpr int kMaxSettling = 10;          // rounds to bring given centroids near the targets
+constexpr double kSettled = 0.05;         // share of misplaced records
 
-// -J, the negative Jacobian of the cell sizes by the costs: a graph Laplacian. Symmetric, with
-// non-negative weights and zero row sums, so positive semidefinite by construction; nothing to clip.
-struct Laplacian {
-  std::vector<double> diagonal;
-  std::vector<index_t> begin;
-  std::vector<label_t> neighbour;
-  std::vector<double> weight;
+class UniformGenerator {
+ public:
+  explicit UniformGenerator(std::uint64_t seed) : generator_(seed) {}
+  double operator()() { return static_cast<double>(generator_() >> 11) * 0x1p-53; }
 
-  void multiply(const std::vector<double>& x, std::vector<double>& out) const {
-    for (std::size_t q = 0; q < diagonal.size(); ++q) {
-      double sum = diagonal[q] * x[q];
-      for (index_t e = begin[q]; e < begin[q + 1]; ++e) sum -= weight[e] * x[neighbour[e]];
-      out[q] = sum;
-    }
-  }
+ private:
+  std::mt19937_64 generator_;  // its numbers are fixed by the standard, its distributions are not
 };
 
-// Raises each cost until 5 % of the cell's records leave and sees where they go: the quantile of the
-// margins (second best - best) is that step.
-Laplacian laplacian(const Assignment& assignment, const Quantizer& quantizer, double margin) {
-  struct Leaver {
-    double margin;
-    label_t to;
-  };
-  const auto cells = static_cast<std::size_t>(quantizer.cells);
-  std::vector<std::vector<Leaver>> leavers(cells);
-  for (const Contested& chunk : assignment.contested)
-    for (std::size_t i = 0; i < chunk.records.size(); ++i) {
-      const label_t own = assignment.labels[chunk.records[i]];
-      double own_value = 0, second = std::numeric_limits<double>::infinity();
-      label_t to = -1;
-      for (std::int32_t e = chunk.begin[i]; e < chunk.begin[i + 1]; ++e) {
-        const Rival& rival = chunk.rivals[e];
-        const double value = rival.value + quantizer.costs[rival.cell];
-        if (rival.cell == own)
-          own_value = value;
-        else if (value < second) {
-          second = value;
-          to = rival.cell;
-        }
-      }
-      leavers[own].push_back({second - own_value, to});
-    }
-  struct Edge {
-    label_t from, to;
-    double weight;
-  };
-  std::vector<Edge> edges;
-  for (std::size_t q = 0; q < cells; ++q) {
-    auto& list = leavers[q];
-    if (list.empty()) continue;
-    const auto wanted = std::max<std::size_t>(
-        static_cast<std::size_t>(std::ceil(0.05 * static_cast<double>(assignment.sizes[q]))), 3);
-    double step = margin;
-    std::size_t moved = list.size();
-    if (wanted < list.size()) {
-      std::nth_element(list.begin(), list.begin() + wanted, list.end(),
-                       [](const Leaver& a, const Leaver& b) { return a.margin < b.margin; });
-      step = list[wanted].margin;
-      moved = wanted;
-    }
-    step = std::max(step, 1e-3 * margin);  // duplicated records leave together, at no distance
-    for (std::size_t i = 0; i < moved; ++i) {
-      const auto from = static_cast<label_t>(q);
-      edges.push_back({from, list[i].to, 0.5 / step});
-      edges.push_back({list[i].to, from, 0.5 / step});
-    }
-  }
-  std::sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) {
-    return a.from < b.from || (a.from == b.from && a.to < b.to);
+// Cells with one and the same centroid (duplicated records make them) are one cell to any cost
+// adjustment. Gives each cell the number of its group, groups numbered by their first cell.
+std::vector<label_t> group_by_centroid(const Quantizer& quantizer, label_t& groups) {
+  const index_t d = quantizer.dims;
+  std::vector<label_t> cells(static_cast<std::size_t>(quantizer.cells));
+  std::iota(cells.begin(), cells.end(), 0);
+  std::sort(cells.begin(), cells.end(), [&](label_t a, label_t b) {
+    const double *x = quantizer.centroid(a), *y = quantizer.centroid(b);
+    const auto [u, v] = std::mismatch(x, x + d, y);
+    return u == x + d ? a < b : *u < *v;
   });
-  Laplacian result;
-  result.diagonal.assign(cells, 0.0);
-  result.begin.assign(cells + 1, 0);
-  for (std::size_t e = 0; e < edges.size(); ++e) {
-    result.diagonal[edges[e].from] += edges[e].weight;
-    if (e > 0 && edges[e].from == edges[e - 1].from && edges[e].to == edges[e - 1].to) {
-      result.weight.back() += edges[e].weight;
-      continue;
-    }
-    result.neighbour.push_back(edges[e].to);
-    result.weight.push_back(edges[e].weight);
-    ++result.begin[edges[e].from + 1];
+  std::vector<label_t> first(cells.size());
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const double* x = quantizer.centroid(cells[i]);
+    const bool same = i > 0 && std::equal(x, x + d, quantizer.centroid(cells[i - 1]));
+    first[cells[i]] = same ? first[cells[i - 1]] : cells[i];
   }
-  std::partial_sum(result.begin.begin(), result.begin.end(), result.begin.begin());
-  return result;
-}
-
-// (L + damping diag) step = p by conjugate gradients with the diagonal as preconditioner.
-std::vector<double> solve(const Laplacian& L, double damping, const std::vector<double>& p) {
-  const std::size_t cells = p.size();
-  double mean = 0;
-  for (const double x : L.diagonal) mean += x / static_cast<double>(cells);
-  std::vector<double> damped(cells);
-  for (std::size_t q = 0; q < cells; ++q) damped[q] = damping * (L.diagonal[q] + mean);
-  std::vector<double> x(cells, 0.0), residual = p, direction(cells), product(cells), z(cells);
-  const auto precondition = [&] {
-    for (std::size_t q = 0; q < cells; ++q) z[q] = residual[q] / (L.diagonal[q] + damped[q]);
-  };
-  const auto dot = [](const std::vector<double>& a, const std::vector<double>& b) {
-    return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
-  };
-  precondition();
-  direction = z;
-  double rho = dot(residual, z);
-  const double enough = 1e-6 * rho;
-  for (std::size_t it = 0; it < 4 * cells + 10 && it < 1000 && rho > enough; ++it) {
-    L.multiply(direction, product);
-    for (std::size_t q = 0; q < cells; ++q) product[q] += damped[q] * direction[q];
-    const double alpha = rho / dot(direction, product);
-    for (std::size_t q = 0; q < cells; ++q) {
-      x[q] += alpha * direction[q];
-      residual[q] -= alpha * product[q];
-    }
-    precondition();
-    const double next = dot(residual, z);
-    for (std::size_t q = 0; q < cells; ++q) direction[q] = z[q] + next / rho * direction[q];
-    rho = next;
-  }
-  return x;
+  std::vector<label_t> group(cells.size());
+  groups = 0;
+  for (std::size_t q = 0; q < cells.size(); ++q)
+    group[q] = first[q] == static_cast<label_t>(q) ? groups++ : group[first[q]];
+  return group;
 }
 
 class Pcl {
  public:
-  Pcl(const CellSearch& search, const PclOptions& options, Control& control)
-      : search_(search), options_(options), control_(control) {}
+  Pcl(const MatrixView& X, const PclOptions& options, Control& control)
+      : X_(X),
+        options_(options),
+        control_(control),
+        search_(X, options.weights, options.threads, control),
+        uniform_(options.seed) {}
 
-  // Optimal labels for the centroids, with the targets' sizes.
-  void fit(Quantizer& quantizer, Assignment& assignment, double& margin) {
-    const double a = now();
-    adjust_costs(quantizer, assignment, margin);
-    const double b = now();
-    double used = margin;
-    transport(search_, options_.targets, used, options_.threads, control_, quantizer, assignment);
-    const double c = now();
-    t_newton += b - a;
-    t_transport += c - b;
-    double contested = 0;
-    for (const auto& chunk : assignment.contested) contested += (double)chunk.records.size();
-    const double share = contested / (double)search_.records();
-    if (env("PCL_DEBUG", 0) > 0) std::printf("   margin %g used %g share %.3f\n", margin, used, share);
-    margin *= std::clamp(env("PCL_SHARE", 0.2) / std::max(share, 1e-3), 0.5, 2.0);
-    margin = std::max(margin, env("PCL_USED", 1.2) * used);
+  PclResult run(const std::vector<label_t>& partition, const std::vector<double>& centroids) {
+    const auto cells = static_cast<index_t>(options_.targets.sizes.size());
+    quantizer_ = {cells, X_.cols, centroids, std::vector<double>(cells, 0.0)};
+    Assignment assignment;
+    std::vector<double> means;  // of the best labels so far
+    if (partition.empty()) {
+      search_.assign(quantizer_, 0, options_.threads, control_, assignment);
+      set_margin(search_.distortion(assignment.labels, centroids, options_.threads, control_));
+      if (options_.max_iter > 0) settle(assignment);
+      fit(assignment);
+      means = search_.means(assignment.labels, cells, control_);
+    } else {
+      assignment.labels.resize(partition.size());
+      for (index_t i = 0; i < X_.rows; ++i) assignment.labels[i] = partition[search_.order()[i]];
+      means = search_.means(assignment.labels, cells, control_);
+      quantizer_.centroids = means;
+    }
+    PclResult best{assignment.labels,
+                   quantizer_,
+                   {search_.distortion(assignment.labels, means, options_.threads, control_)}};
+    if (!partition.empty()) set_margin(best.distortions.back());
+
+    // Centroids that overshoot the means get farther down in fewer iterations, but may lead astray;
+    // then plain Lloyd iterations, which cannot, go on from the best.
+    double speed = options_.speed;
+    bool plain = !partition.empty();  // the quantiser's centroids are the best labels' means
+    for (int iteration = 0; iteration < options_.max_iter; ++iteration) {
+      control_.progress(static_cast<double>(iteration) / options_.max_iter);
+      if (iteration > 0 || partition.empty()) {
+        for (std::size_t i = 0; i < means.size(); ++i)
+          quantizer_.centroids[i] =
+              speed == 1 ? means[i]
+                         : quantizer_.centroids[i] + speed * (means[i] - quantizer_.centroids[i]);
+        plain = speed == 1;
+      }
+      fit(assignment);
+      auto new_means = search_.means(assignment.labels, cells, control_);
+      const double distortion =
+          search_.distortion(assignment.labels, new_means, options_.threads, control_);
+      const double before = best.distortions.back();
+      // A plain iteration cannot get worse but by rounding, and its labels fit its centroids.
+      if (distortion < before || plain) {
+        best.labels = assignment.labels;
+        best.quantizer = quantizer_;
+        best.distortions.push_back(distortion);
+        means = std::move(new_means);
+      } else {
+        quantizer_ = best.quantizer;
+      }
+      if (before - distortion <= kStalled * before) {
+        if (plain && iteration > 0) break;
+        speed = 1;
+      }
+    }
+    std::vector<label_t> labels(best.labels.size());
+    for (std::size_t i = 0; i < labels.size(); ++i) labels[search_.order()[i]] = best.labels[i];
+    best.labels = std::move(labels);
+    return best;
   }
 
  private:
-  std::vector<double> imbalance(const Assignment& assignment) const {
-    std::vector<double> p(assignment.sizes.size());
-    for (std::size_t q = 0; q < p.size(); ++q)
-      p[q] = static_cast<double>(assignment.sizes[q] - options_.targets.sizes[q]);
-    return p;
+  void set_margin(double distortion) {
+    // A fraction of a typical squared distance; never 0, which would prove nothing.
+    margin_ = std::max(0.3 * distortion / static_cast<double>(X_.rows),
+                       std::numeric_limits<double>::min() * 1e16);
   }
 
-  void adjust_costs(Quantizer& quantizer, Assignment& assignment, double margin) {
-    search_.assign(quantizer, margin, options_.threads, control_, assignment);
-    ++searches;
-    Quantizer trial = quantizer;
-    double last = 1e300;
-    const double enough = env("PCL_ENOUGH", 0.002) * static_cast<double>(search_.records());
-    for (int step = 0; step < (int)env("PCL_STEPS", 20); ++step) {
-      const std::vector<double> p = imbalance(assignment);
-      double wrong = 0, norm = 0;
-      for (const double x : p) {
-        wrong += std::abs(x) / 2;
-        norm += x * x;
-      }
-      if (env("PCL_DEBUG", 0) > 0) std::printf("   step %d wrong %g norm %g\n", step, wrong, norm);
-      if (wrong <= enough || wrong > env("PCL_PROGRESS",0.5) * last) return;
-      last = wrong;
-      const Laplacian L = laplacian(assignment, quantizer, margin);
-      const std::vector<double> direction = solve(L, env("PCL_DAMP", 1e-3), p);
-      bool accepted = false;
-      for (double t = 1; t > 0.1 && !accepted; t /= 2) {
-        for (index_t q = 0; q < quantizer.cells; ++q)
-          trial.costs[q] = quantizer.costs[q] + t * direction[q];
-        search_.assign(trial, margin, options_.threads, control_, trial_);
-        ++searches;
-        double trial_norm = 0;
-        for (const double x : imbalance(trial_)) trial_norm += x * x;
-        accepted = trial_norm <= (1 - env("PCL_ARMIJO", 0.1) * t) * norm;
-      }
-      if (!accepted) return;
-      std::swap(quantizer.costs, trial.costs);
-      std::swap(assignment, trial_);
+  // The best labels for the centroids, with the targets' sizes; adjusts the costs.
+  void fit(Assignment& assignment) {
+    label_t groups = 0;
+    const auto group = group_by_centroid(quantizer_, groups);
+    if (groups == quantizer_.cells) {
+      fit(options_.targets, quantizer_, assignment);
+      return;
+    }
+    Targets targets{std::vector<index_t>(groups, 0), options_.targets.at_least};
+    Quantizer merged{groups, quantizer_.dims, {}, {}};
+    for (index_t q = 0; q < quantizer_.cells; ++q) {
+      targets.sizes[group[q]] += options_.targets.sizes[q];
+      if (group[q] < static_cast<label_t>(merged.costs.size())) continue;
+      merged.costs.push_back(quantizer_.costs[q]);
+      merged.centroids.insert(merged.centroids.end(), quantizer_.centroid(q),
+                              quantizer_.centroid(q) + quantizer_.dims);
+    }
+    fit(targets, merged, assignment);
+    share_out(group, groups, merged, assignment);
+  }
+
+  void fit(const Targets& targets, Quantizer& quantizer, Assignment& assignment) {
+    adjust_costs(search_, targets, margin_, options_.threads, control_, quantizer, assignment);
+    index_t contested = 0;
+    for (const Contested& chunk : assignment.contested)
+      contested += static_cast<index_t>(chunk.records.size());
+    double margin = margin_;
+    transport(search_, targets, margin, options_.threads, control_, quantizer, assignment);
+    const double share = static_cast<double>(contested) / static_cast<double>(X_.rows);
+    margin_ *= std::clamp(kContestedShare / std::max(share, 1e-3), 0.5, 2.0);
+  }
+
+  // Gives a group's records to its cells, neighbours together; any way is as good as any other.
+  void share_out(const std::vector<label_t>& group, label_t groups, const Quantizer& merged,
+                 Assignment& assignment) {
+    std::vector<std::vector<label_t>> members(groups);
+    for (index_t q = quantizer_.cells; q-- > 0;)
+      members[group[q]].push_back(static_cast<label_t>(q));  // the first cell comes last
+    std::vector<index_t> room(options_.targets.sizes);
+    for (label_t& label : assignment.labels) {
+      auto& cells = members[label];
+      while (cells.size() > 1 && room[cells.back()] == 0) cells.pop_back();
+      label = cells.back();
+      --room[label];
+    }
+    for (index_t q = 0; q < quantizer_.cells; ++q) quantizer_.costs[q] = merged.costs[group[q]];
+  }
+
+  // Given centroids may be far from the targets. The paper's iteration (rough sizes, half a step
+  // towards the means, empty cells seeded anew) brings them near enough for exact sizes.
+  void settle(Assignment& assignment) {
+    for (int round = 0; round < kMaxSettling; ++round) {
+      adjust_costs(search_, options_.targets, margin_, options_.threads, control_, quantizer_,
+                   assignment);
+      const index_t wrong = misplaced(options_.targets, quantizer_, assignment);
+      if (static_cast<double>(wrong) <= kSettled * static_cast<double>(X_.rows)) return;
+      reseed_empty(assignment);
+      const auto means = search_.means(assignment.labels, quantizer_.cells, control_);
+      for (std::size_t i = 0; i < means.size(); ++i)
+        quantizer_.centroids[i] += 0.5 * (means[i] - quantizer_.centroids[i]);
     }
   }
 
-  const CellSearch& search_;
+  // Moves the centroid of an empty cell to some record of the largest cell, at the same cost.
+  void reseed_empty(Assignment& assignment) {
+    for (index_t q = 0; q < quantizer_.cells; ++q) {
+      if (assignment.sizes[q] > 0) continue;
+      const auto largest =
+          static_cast<label_t>(std::max_element(assignment.sizes.begin(), assignment.sizes.end()) -
+                               assignment.sizes.begin());
+      auto skip = static_cast<index_t>(uniform_() * static_cast<double>(assignment.sizes[largest]));
+      index_t position = 0;
+      while (assignment.labels[position] != largest || skip-- > 0) ++position;
+      for (index_t j = 0; j < X_.cols; ++j)
+        quantizer_.centroids[q * X_.cols + j] = X_(search_.order()[position], j);
+      quantizer_.costs[q] = quantizer_.costs[largest];
+      assignment.labels[position] = static_cast<label_t>(q);
+      assignment.sizes[q] = 1;
+      --assignment.sizes[largest];
+    }
+  }
+
+  const MatrixView& X_;
   const PclOptions& options_;
   Control& control_;
-  Assignment trial_;
+  const CellSearch search_;
+  UniformGenerator uniform_;
+  Quantizer quantizer_;
+  double margin_ = 0;
 };
+
+void check(const MatrixView& X, const std::vector<label_t>& partition,
+           const std::vector<double>& centroids, const PclOptions& options) {
+  const auto& sizes = options.targets.sizes;
+  index_t sum = 0;
+  for (const index_t size : sizes) {
+    if (size < 1 || size > X.rows)
+      throw InputError("every cell needs at least one record and no more than there are");
+    sum += size;
+  }
+  if (sizes.empty() || sum > X.rows || (sum < X.rows && !options.targets.at_least))
+    throw InputError("the cell sizes must add up to the number of records");
+  if (X.rows > std::numeric_limits<std::int32_t>::max())
+    throw InputError("more than 2^31 - 1 records; split the table");
+  if (!(options.speed > 0 && options.speed < 2))
+    throw InputError("speed must lie between 0 and 2, both excluded; 1/2 is the paper's");
+  if (options.max_iter < 0) throw InputError("max_iter must be 0 or larger");
+  if (options.weights != nullptr &&
+      !std::all_of(options.weights, options.weights + X.rows, [](double w) { return w > 0; }))
+    throw InputError("weights must be positive; leave out records of no weight");
+  if (partition.empty()) {
+    if (centroids.size() != sizes.size() * static_cast<std::size_t>(X.cols))
+      throw InputError("initial centroids need one row per cell and one column per attribute");
+    return;
+  }
+  std::vector<index_t> found(sizes.size(), 0);
+  for (const label_t q : partition) {
+    if (q < 0 || q >= static_cast<label_t>(sizes.size()))
+      throw InputError(
+          "the initial partition must number its clusters 0, 1, 2, ... as the sizes do");
+    ++found[q];
+  }
+  for (std::size_t q = 0; q < sizes.size(); ++q)
+    if (found[q] < 1)
+      throw InputError("the initial partition has an empty cluster; number them without gaps");
+}
 
 }  // namespace
 
 PclResult pcl(const MatrixView& X, const std::vector<label_t>& partition,
               const std::vector<double>& centroids, const PclOptions& options, Control& control) {
-  const double a = now();
-  const CellSearch search(X, options.weights, options.threads, control);
-  const index_t n = X.rows;
-  const auto cells = static_cast<index_t>(options.targets.sizes.size());
-  PclResult result;
-  result.quantizer = {cells, X.cols, centroids, std::vector<double>(cells, 0.0)};
-  Assignment assignment;
-  assignment.labels.resize(n);
-  double scale;
-  if (!partition.empty()) {
-    for (index_t i = 0; i < n; ++i) assignment.labels[i] = partition[search.order()[i]];
-    result.quantizer.centroids = search.means(assignment.labels, cells, control);
-    result.distortions.push_back(
-        search.distortion(assignment.labels, result.quantizer.centroids, options.threads, control));
-    scale = result.distortions.back() / (double)n;
-  } else {
-    search.assign(result.quantizer, 0, options.threads, control, assignment);
-    scale = search.distortion(assignment.labels, centroids, options.threads, control) / (double)n;
-  }
-  double margin = 0.3 * scale;
-  t_newton = t_transport = 0;
-  searches = 0;
-  const double b = now();
-  Pcl fitter(search, options, control);
-  const double s = env("PCL_SPEED", 1.0);
-  int it = 0;
-  for (; it < options.max_iter; ++it) {
-    fitter.fit(result.quantizer, assignment, margin);
-    const auto means = search.means(assignment.labels, cells, control);
-    const double d = search.distortion(assignment.labels, means, options.threads, control);
-    const bool stalled = !result.distortions.empty() &&
-                         result.distortions.back() - d <= env("PCL_TOL", 1e-5) * d;
-    result.distortions.push_back(d);
-    if (stalled || it + 1 == options.max_iter) break;
-    for (std::size_t i = 0; i < means.size(); ++i)
-      result.quantizer.centroids[i] += s * (means[i] - result.quantizer.centroids[i]);
-  }
-  result.labels.resize(n);
-  for (index_t i = 0; i < n; ++i) result.labels[search.order()[i]] = assignment.labels[i];
-  if (env("PCL_DEBUG", 0) >= 0)
-    std::printf("build %.3f newton %.3f transport %.3f total %.3f iterations %d searches %d\n", b - a, t_newton,
-                t_transport, now() - a, it + 1, searches);
-  return result;
+  check(X, partition, centroids, options);
+  return Pcl(X, options, control).run(partition, centroids);
 }
 
 std::vector<double> kmeans_plus_plus(const MatrixView& X, index_t cells, std::uint64_t seed,
                                      int threads, Control& control) {
-  std::mt19937_64 generator(seed);
-  const auto uniform = [&] { return static_cast<double>(generator() >> 11) * 0x1p-53; };
+  UniformGenerator uniform(seed);
   std::vector<double> centroids;
   std::vector<double> nearest(static_cast<std::size_t>(X.rows),
                               std::numeric_limits<double>::infinity());

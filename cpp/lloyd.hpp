@@ -10,9 +10,11 @@
 namespace dpmicro {
 
 struct PclOptions {
-  Targets targets;                    // one size per cell
-  const double* weights = nullptr;    // one per record, positive; null: all 1
+  Targets targets;                  // one size per cell
+  const double* weights = nullptr;  // one per record, positive; null: all 1
   int max_iter = 100;
+  double speed = 1.7;      // of the centroids, 0 < speed < 2; the paper's is 1/2, Lloyd's is 1
+  std::uint64_t seed = 0;  // for seeding empty cells anew
   int threads = 0;
 };
 
@@ -30,7 +32,8 @@ struct PclResult {
 //   never increase by more than rounding. The same result for every number of threads.
 // Requires: finite X; targets.sizes >= 1 that sum to X.rows (at most, with at_least); a partition
 //   has those sizes and names every cell. InputError otherwise.
-// Source: PCL, section 6 and appendix A. Beyond the paper: the exact finish (transport.hpp) in every
+// Source: PCL, section 6 and appendix A. Beyond the paper: the exact finish (transport.hpp) in
+// every
 //   iteration.
 // Cost: about three searches (cell_search.hpp) and one exact finish per iteration.
 PclResult pcl(const MatrixView& X, const std::vector<label_t>& partition,

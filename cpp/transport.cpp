@@ -18,8 +18,8 @@ struct Move {
   auto operator<=>(const Move&) const = default;
 };
 
-// Moves from one cell to another, the cheapest on top. Differences hold no costs, so the order lasts;
-// records that have left the cell stay in the heap until they come to the top.
+// Moves from one cell to another, the cheapest on top. Differences hold no costs, so the order
+// lasts; records that have left the cell stay in the heap until they come to the top.
 struct Edge {
   label_t to;
   std::vector<Move> moves;
@@ -58,7 +58,7 @@ class Flow {
         }
         // The potentials moved on, but no cell with room was within reach: look again from here.
         copy_costs();
-        const index_t budget = 4 * search_.records() + 1024;
+        const index_t budget = 2 * search_.records() + 4096;
         if (static_cast<index_t>(rivals_.size()) < budget) margin *= 2;
         widest = margin;
         search_.contest(quantizer_, margin, threads, control, assignment_);
@@ -76,8 +76,9 @@ class Flow {
   }
 
  private:
-  // "At least" is "exactly" with one more cell that takes what is over: slack_[q] counts the records
-  // of q that it holds. It costs nothing to be there, so a cell with slack has the same cost as it.
+  // "At least" is "exactly" with one more cell that takes what is over: slack_[q] counts the
+  // records of q that it holds. It costs nothing to be there, so a cell with slack has the same
+  // cost as it.
   void add_slack() {
     slack_.assign(static_cast<std::size_t>(cells_), 0);
     index_t free = search_.records();
@@ -221,10 +222,10 @@ class Flow {
   Quantizer& quantizer_;
   Assignment& assignment_;
   const label_t cells_;
-  std::vector<double> costs_;       // node potentials; the slack's comes last
-  std::vector<index_t> excess_;     // records too many, by node
-  std::vector<index_t> slack_;      // by cell; empty for exact sizes
-  std::vector<double> raised_;      // since the last search
+  std::vector<double> costs_;    // node potentials; the slack's comes last
+  std::vector<index_t> excess_;  // records too many, by node
+  std::vector<index_t> slack_;   // by cell; empty for exact sizes
+  std::vector<double> raised_;   // since the last search
   double most_raised_ = 0;
   // The contested records, flattened, and the cell graph that they make.
   std::vector<std::int32_t> records_;

@@ -20,7 +20,8 @@ struct Targets {
 //   up to rounding. With at_least, costs are <= 0, and 0 where a cell has more than it must.
 // Requires: `assignment` is search.assign(quantizer, margin); sum of the sizes = number of records
 //   (<= with at_least); no cost positive with at_least.
-// Source: PCL, Theorem 4, by successive shortest paths (PAPERS.md, "PCL"). The cell graph's edge q->r
+// Source: PCL, Theorem 4, by successive shortest paths (PAPERS.md, "PCL"). The cell graph's edge
+// q->r
 //   weighs min over x in q of (value in r - value in q); costs are the node potentials, so reduced
 //   weights are margins and never negative. Only contested records are looked at: a path longer
 //   than the margin means a new search from the potentials reached so far.

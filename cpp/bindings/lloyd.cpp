@@ -25,11 +25,13 @@ void register_lloyd(py::module_& m) {
       "pcl",
       [](const py::object& table, const std::vector<index_t>& sizes, bool at_least,
          const py::object& partition, const py::object& centroids, const py::object& weights,
-         int max_iter, int threads, const py::object& progress) {
+         int max_iter, double speed, std::uint64_t seed, int threads, const py::object& progress) {
         const Matrix X(table);
         PclOptions options;
         options.targets = {sizes, at_least};
         options.max_iter = max_iter;
+        options.speed = speed;
+        options.seed = seed;
         options.threads = threads;
         py::array_t<double, py::array::c_style> w;
         if (!weights.is_none()) {
@@ -57,7 +59,8 @@ void register_lloyd(py::module_& m) {
       },
       py::arg("X"), py::arg("sizes"), py::kw_only(), py::arg("at_least") = false,
       py::arg("partition") = py::none(), py::arg("centroids") = py::none(),
-      py::arg("weights") = py::none(), py::arg("max_iter") = 100, py::arg("threads") = 0,
+      py::arg("weights") = py::none(), py::arg("max_iter") = 100,
+      py::arg("speed") = PclOptions().speed, py::arg("seed") = 0, py::arg("threads") = 0,
       py::arg("progress") = py::none());
 
   m.def(
@@ -88,9 +91,8 @@ void register_lloyd(py::module_& m) {
           for (index_t j = 0; j < c.cols(); ++j) quantizer.centroids.push_back(c.view()(q, j));
         py::array_t<label_t> labels(X.rows());
         label_t* data = labels.mutable_data();
-        without_gil(progress, [&](Control& control) {
-          assign(X.view(), quantizer, threads, control, data);
-        });
+        without_gil(progress,
+                    [&](Control& control) { assign(X.view(), quantizer, threads, control, data); });
         return labels;
       },
       py::arg("X"), py::arg("centroids"), py::arg("costs"), py::kw_only(), py::arg("threads") = 0,
