@@ -116,43 +116,63 @@ void CellSearch::arrange(std::int32_t index, const MatrixView& X, const double* 
 void CellSearch::assign(const Quantizer& quantizer, double margin, int threads, Control& control,
                         Assignment& out) const {
   out.labels.resize(order_.size());
-  search(quantizer, margin, false, threads, control, out);
+  out.contested.resize(chunks_.size());
+  parallel_for(
+      static_cast<index_t>(chunks_.size()), 1, threads, control, [&](index_t begin, index_t end) {
+        Scratch scratch;
+        for (index_t chunk = begin; chunk < end; ++chunk) {
+          Contested& contested = out.contested[chunk];
+          contested.records.clear();
+          contested.begin.assign(1, 0);
+          contested.rivals.clear();
+          scratch.cells.resize(1);
+          scratch.cells[0].resize(static_cast<std::size_t>(quantizer.cells));
+          std::iota(scratch.cells[0].begin(), scratch.cells[0].end(), 0);
+          visit(chunks_[chunk], quantizer, margin, 0, scratch, out.labels.data(), contested);
+        }
+      });
   out.sizes.assign(static_cast<std::size_t>(quantizer.cells), 0);
   for (const label_t q : out.labels) ++out.sizes[q];
 }
 
-void CellSearch::contest(const Quantizer& quantizer, double margin, int threads, Control& control,
-                         Assignment& out) const {
-  search(quantizer, margin, true, threads, control, out);
-}
-
-void CellSearch::search(const Quantizer& quantizer, double margin, bool keep_labels, int threads,
-                        Control& control, Assignment& out) const {
-  out.contested.resize(chunks_.size());
-  parallel_for(static_cast<index_t>(chunks_.size()), 1, threads, control,
-               [&](index_t begin, index_t end) {
-                 Scratch scratch;
-                 for (index_t chunk = begin; chunk < end; ++chunk) {
-                   Contested& contested = out.contested[chunk];
-                   contested.records.clear();
-                   contested.begin.assign(1, 0);
-                   contested.rivals.clear();
-                   scratch.cells.resize(1);
-                   scratch.cells[0].resize(static_cast<std::size_t>(quantizer.cells));
-                   std::iota(scratch.cells[0].begin(), scratch.cells[0].end(), 0);
-                   visit(chunks_[chunk], quantizer, margin, keep_labels, 0, scratch,
-                         out.labels.data(), contested);
-                 }
-               });
+bool CellSearch::rivals(const Quantizer& quantizer, std::int32_t position, label_t own,
+                        double margin, std::vector<Rival>& out) const {
+  // Its leaf, for the layout of its values.
+  const Node* node = &nodes_[0];
+  while (node->left >= 0) {
+    const Node* const left = &nodes_[node->left];
+    node = position < left->end ? left : left + 1;
+  }
+  const index_t size = node->end - node->begin;
+  const double* point = points_.data() + node->begin * dims_ + (position - node->begin);
+  const double weight = weighted_ ? weights_[position] : 1.0;
+  const auto value = [&](index_t q) {
+    const double* centroid = quantizer.centroid(q);
+    double distance = 0;
+    for (index_t j = 0; j < dims_; ++j) {
+      const double difference = point[j * size] - centroid[j];
+      distance += difference * difference;
+    }
+    return weight * distance;
+  };
+  const double limit = value(own) + quantizer.costs[own] + margin;
+  bool all = true;
+  for (index_t q = 0; q < quantizer.cells; ++q) {
+    const double v = value(q);
+    if (q == own || v + quantizer.costs[q] <= limit)
+      out.push_back({static_cast<label_t>(q), v});
+    else
+      all = false;
+  }
+  return all;
 }
 
 // Leaves out the cells that cannot come within the margin anywhere in the node's box. For the cell
 // z that is best in the middle, |x-r|^2 - |x-z|^2 is linear in x with slope 2(z-r): its least value
 // in the box is the one in the middle minus sum_j |z_j - r_j| width_j. A rival within the margin of
 // a record's best cell is within the margin of z as well, so z is enough.
-void CellSearch::visit(std::int32_t index, const Quantizer& quantizer, double margin,
-                       bool keep_labels, index_t depth, Scratch& scratch, label_t* labels,
-                       Contested& contested) const {
+void CellSearch::visit(std::int32_t index, const Quantizer& quantizer, double margin, index_t depth,
+                       Scratch& scratch, label_t* labels, Contested& contested) const {
   const Node& node = nodes_[index];
   const double* middle = middle_.data() + index * dims_;
   const double* width = width_.data() + index * dims_;
@@ -194,19 +214,19 @@ void CellSearch::visit(std::int32_t index, const Quantizer& quantizer, double ma
     if (r == best || least + (cost - z_cost) <= margin + kRounding * scale) left.push_back(all[r]);
   }
   if (left.size() == 1) {
-    if (!keep_labels) std::fill(labels + node.begin, labels + node.end, left[0]);
+    std::fill(labels + node.begin, labels + node.end, left[0]);
   } else if (node.left < 0) {
-    visit_leaf(node, quantizer, margin, keep_labels, left, scratch, labels, contested);
+    visit_leaf(node, quantizer, margin, left, scratch, labels, contested);
   } else {
     const std::int32_t child = node.left;  // scratch.cells may move below, node does not
-    visit(child, quantizer, margin, keep_labels, depth + 1, scratch, labels, contested);
-    visit(child + 1, quantizer, margin, keep_labels, depth + 1, scratch, labels, contested);
+    visit(child, quantizer, margin, depth + 1, scratch, labels, contested);
+    visit(child + 1, quantizer, margin, depth + 1, scratch, labels, contested);
   }
 }
 
 void CellSearch::visit_leaf(const Node& node, const Quantizer& quantizer, double margin,
-                            bool keep_labels, const std::vector<label_t>& cells, Scratch& scratch,
-                            label_t* labels, Contested& contested) const {
+                            const std::vector<label_t>& cells, Scratch& scratch, label_t* labels,
+                            Contested& contested) const {
   const index_t size = node.end - node.begin;
   const double* points = points_.data() + static_cast<index_t>(node.begin) * dims_;
   scratch.values.resize(cells.size() * kLeaf);
@@ -241,7 +261,7 @@ void CellSearch::visit_leaf(const Node& node, const Quantizer& quantizer, double
     const double cost = quantizer.costs[cells[r]];
     for (index_t i = 0; i < size; ++i) within[i] += value[i] + cost <= best[i] + margin;
   }
-  if (!keep_labels) std::copy_n(best_cell, size, labels + node.begin);
+  std::copy_n(best_cell, size, labels + node.begin);
   for (index_t i = 0; i < size; ++i) {
     if (within[i] < 2) continue;
     contested.records.push_back(static_cast<std::int32_t>(node.begin + i));

@@ -60,9 +60,10 @@ class CellSearch {
   // Labels every record and lists the contested ones: all cells within `margin` of the best.
   void assign(const Quantizer& quantizer, double margin, int threads, Control& control,
               Assignment& out) const;
-  // The same, but labels stay as they are: they are optimal already, up to ties.
-  void contest(const Quantizer& quantizer, double margin, int threads, Control& control,
-               Assignment& out) const;
+  // Appends the rivals of the record at a position: its own cell and all within `margin` of that,
+  // by ascending cell. True if those are all cells there are.
+  bool rivals(const Quantizer& quantizer, std::int32_t position, label_t own, double margin,
+              std::vector<Rival>& out) const;
 
   // Weighted means of the cells, cells x dims; a cell of identical records gets exactly that
   // record. Requires: no empty cell.
@@ -80,11 +81,9 @@ class CellSearch {
   struct Scratch;
 
   void arrange(std::int32_t node, const MatrixView& X, const double* weights);
-  void search(const Quantizer& quantizer, double margin, bool keep_labels, int threads,
-              Control& control, Assignment& out) const;
-  void visit(std::int32_t node, const Quantizer& quantizer, double margin, bool keep_labels,
-             index_t depth, Scratch& scratch, label_t* labels, Contested& contested) const;
-  void visit_leaf(const Node& node, const Quantizer& quantizer, double margin, bool keep_labels,
+  void visit(std::int32_t node, const Quantizer& quantizer, double margin, index_t depth,
+             Scratch& scratch, label_t* labels, Contested& contested) const;
+  void visit_leaf(const Node& node, const Quantizer& quantizer, double margin,
                   const std::vector<label_t>& cells, Scratch& scratch, label_t* labels,
                   Contested& contested) const;
 

@@ -1,6 +1,7 @@
 #include "lloyd.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -49,6 +50,14 @@ std::vector<label_t> group_by_centroid(const Quantizer& quantizer, label_t& grou
   return group;
 }
 
+bool meets(const Targets& targets, const std::vector<label_t>& partition) {
+  std::vector<index_t> sizes(targets.sizes.size(), 0);
+  for (const label_t q : partition) ++sizes[q];
+  return targets.at_least
+             ? std::equal(sizes.begin(), sizes.end(), targets.sizes.begin(), std::greater_equal<>())
+             : sizes == targets.sizes;
+}
+
 class Pcl {
  public:
   Pcl(const MatrixView& X, const PclOptions& options, Control& control)
@@ -61,56 +70,58 @@ class Pcl {
   PclResult run(const std::vector<label_t>& partition, const std::vector<double>& centroids) {
     const auto cells = static_cast<index_t>(options_.targets.sizes.size());
     quantizer_ = {cells, X_.cols, centroids, std::vector<double>(cells, 0.0)};
+    PclResult best;
     Assignment assignment;
-    std::vector<double> means;  // of the best labels so far
     if (partition.empty()) {
       search_.assign(quantizer_, 0, options_.threads, control_, assignment);
-      set_margin(search_.distortion(assignment.labels, centroids, options_.threads, control_));
-      if (options_.max_iter > 0) settle(assignment);
-      fit(assignment);
-      means = search_.means(assignment.labels, cells, control_);
     } else {
       assignment.labels.resize(partition.size());
       for (index_t i = 0; i < X_.rows; ++i) assignment.labels[i] = partition[search_.order()[i]];
-      means = search_.means(assignment.labels, cells, control_);
-      quantizer_.centroids = means;
+      quantizer_.centroids = search_.means(assignment.labels, cells, control_);
     }
-    PclResult best{assignment.labels,
-                   quantizer_,
-                   {search_.distortion(assignment.labels, means, options_.threads, control_)}};
-    if (!partition.empty()) set_margin(best.distortions.back());
+    const double start =
+        search_.distortion(assignment.labels, quantizer_.centroids, options_.threads, control_);
+    set_margin(start);
+    if (!partition.empty() && meets(options_.targets, partition))
+      best.distortions.push_back(start);
+    else if (options_.max_iter > 0)
+      settle(assignment);
+
+    std::vector<double> means;  // of the best labels
+    double distortion = 0;      // of the latest labels
+    const auto fit_and_measure = [&] {
+      fit(assignment);
+      auto latest = search_.means(assignment.labels, cells, control_);
+      distortion = search_.distortion(assignment.labels, latest, options_.threads, control_);
+      return latest;
+    };
+    const auto keep = [&](std::vector<double> latest) {
+      means = std::move(latest);
+      best.labels = assignment.labels;
+      best.quantizer = quantizer_;
+      best.distortions.push_back(distortion);
+    };
+    keep(fit_and_measure());
 
     // Centroids that overshoot the means get farther down in fewer iterations, but may lead astray;
     // then plain Lloyd iterations, which cannot, go on from the best.
     double speed = options_.speed;
-    bool plain = !partition.empty();  // the quantiser's centroids are the best labels' means
     for (int iteration = 0; iteration < options_.max_iter; ++iteration) {
       control_.progress(static_cast<double>(iteration) / options_.max_iter);
-      if (iteration > 0 || partition.empty()) {
-        for (std::size_t i = 0; i < means.size(); ++i)
-          quantizer_.centroids[i] =
-              speed == 1 ? means[i]
-                         : quantizer_.centroids[i] + speed * (means[i] - quantizer_.centroids[i]);
-        plain = speed == 1;
-      }
-      fit(assignment);
-      auto new_means = search_.means(assignment.labels, cells, control_);
-      const double distortion =
-          search_.distortion(assignment.labels, new_means, options_.threads, control_);
+      for (std::size_t i = 0; i < means.size(); ++i)
+        quantizer_.centroids[i] =
+            speed == 1 ? means[i]
+                       : quantizer_.centroids[i] + speed * (means[i] - quantizer_.centroids[i]);
+      auto latest = fit_and_measure();
       const double before = best.distortions.back();
-      // A plain iteration cannot get worse but by rounding, and its labels fit its centroids.
-      if (distortion < before || plain) {
-        best.labels = assignment.labels;
-        best.quantizer = quantizer_;
-        best.distortions.push_back(distortion);
-        means = std::move(new_means);
-      } else {
+      // A plain iteration gets worse by rounding only, and its labels are the best for the means.
+      if (distortion < before || speed == 1)
+        keep(std::move(latest));
+      else
         quantizer_ = best.quantizer;
-      }
-      if (before - distortion <= kStalled * before) {
-        if (plain && iteration > 0) break;
-        speed = 1;
-      }
+      if (before - distortion > kStalled * before) continue;
+      if (speed == 1) break;
+      speed = 1;
     }
     std::vector<label_t> labels(best.labels.size());
     for (std::size_t i = 0; i < labels.size(); ++i) labels[search_.order()[i]] = best.labels[i];
@@ -151,10 +162,11 @@ class Pcl {
     index_t contested = 0;
     for (const Contested& chunk : assignment.contested)
       contested += static_cast<index_t>(chunk.records.size());
-    double margin = margin_;
-    transport(search_, targets, margin, options_.threads, control_, quantizer, assignment);
+    const index_t widenings = transport(search_, targets, margin_, control_, quantizer, assignment);
     const double share = static_cast<double>(contested) / static_cast<double>(X_.rows);
-    margin_ *= std::clamp(kContestedShare / std::max(share, 1e-3), 0.5, 2.0);
+    margin_ *= widenings > quantizer.cells
+                   ? 2.0
+                   : std::clamp(kContestedShare / std::max(share, 1e-3), 0.5, 2.0);
   }
 
   // Gives a group's records to its cells, neighbours together; any way is as good as any other.

@@ -21,7 +21,9 @@ struct PclOptions {
 struct PclResult {
   std::vector<label_t> labels;
   Quantizer quantizer;
-  std::vector<double> distortions;  // sum weight ||x - mean of its cell||^2, start first
+  // sum weight ||x - mean of its cell||^2 after each improvement; first that of the initial
+  // partition, if there is one with the target sizes.
+  std::vector<double> distortions;
 };
 
 // k-anonymous quantisation, started from a partition or from centroids (the other one is empty).
@@ -31,11 +33,12 @@ struct PclResult {
 //   centroid||^2 + cost, both up to rounding (ties are split to get the sizes right). Distortions
 //   never increase by more than rounding. The same result for every number of threads.
 // Requires: finite X; targets.sizes >= 1 that sum to X.rows (at most, with at_least); a partition
-//   has those sizes and names every cell. InputError otherwise.
-// Source: PCL, section 6 and appendix A. Beyond the paper: the exact finish (transport.hpp) in
+//   without empty cells. InputError otherwise.
+// Source: PCL, section 6 and appendix A (cost_adjustment.hpp). Beyond the paper: exact sizes in
 // every
-//   iteration.
-// Cost: about three searches (cell_search.hpp) and one exact finish per iteration.
+//   iteration (transport.hpp), and centroids that overshoot instead of lagging behind.
+// Cost: about three searches (cell_search.hpp) and one transport per iteration. max_iter = 0 only
+//   assigns the records to the initial centroids.
 PclResult pcl(const MatrixView& X, const std::vector<label_t>& partition,
               const std::vector<double>& centroids, const PclOptions& options, Control& control);
 

@@ -25,9 +25,17 @@ struct Edge {
   std::vector<Move> moves;
 };
 
+// The moves of the records that were in `cell` at some time, up to a margin. A move that is not
+// listed costs at least `bound` - cost of `cell`, then and later: costs only rise, and a record's
+// best value rises by no more than the cost of `cell`.
+struct Listing {
+  label_t cell;
+  double bound;  // margin + cost of the cell at that time
+};
+
 class Flow {
  public:
-  Flow(const CellSearch& search, const Targets& targets, Quantizer& quantizer,
+  Flow(const CellSearch& search, const Targets& targets, double margin, Quantizer& quantizer,
        Assignment& assignment)
       : search_(search),
         targets_(targets),
@@ -36,36 +44,33 @@ class Flow {
         cells_(static_cast<label_t>(quantizer.cells)),
         costs_(quantizer.costs),
         excess_(static_cast<std::size_t>(cells_)),
+        margins_(static_cast<std::size_t>(cells_), margin),
+        listing_(assignment.labels.begin(), assignment.labels.end()),
+        knowledge_(static_cast<std::size_t>(cells_)),
+        begin_(static_cast<std::size_t>(search.records()), 0),
+        count_(static_cast<std::size_t>(search.records()), 0),
         edges_(static_cast<std::size_t>(cells_)) {
-    for (label_t q = 0; q < cells_; ++q) excess_[q] = assignment.sizes[q] - targets.sizes[q];
+    for (label_t q = 0; q < cells_; ++q) {
+      excess_[q] = assignment.sizes[q] - targets.sizes[q];
+      knowledge_[q].push_back(q);
+      listings_.push_back({q, margin + costs_[q]});
+    }
     if (targets.at_least) add_slack();
     const auto nodes = excess_.size();
-    raised_.assign(nodes, 0.0);
     distance_.assign(nodes, kInfinity);
     parent_.assign(nodes, -1);
     via_.assign(nodes, -1);
+    difference_.assign(nodes, 0.0);
+    gather();
   }
 
-  void solve(double& margin, int threads, Control& control) {
-    gather();
-    double widest = 0;  // margin that was really needed
+  index_t solve(Control& control) {
     for (label_t source = 0; source < static_cast<label_t>(excess_.size()); ++source)
       while (excess_[source] > 0) {
         control.poll();
-        if (augment(source, margin)) {
-          widest = std::max(widest, most_raised_);
-          continue;
-        }
-        // The potentials moved on, but no cell with room was within reach: look again from here.
-        copy_costs();
-        const index_t budget = 2 * search_.records() + 4096;
-        if (static_cast<index_t>(rivals_.size()) < budget) margin *= 2;
-        widest = margin;
-        search_.contest(quantizer_, margin, threads, control, assignment_);
-        gather();
+        augment(source, control);
       }
-    copy_costs();
-    margin = widest;
+    std::copy_n(costs_.begin(), cells_, quantizer_.costs.begin());
     if (targets_.at_least) {
       const double level = costs_[cells_];
       for (label_t q = 0; q < cells_; ++q)
@@ -73,6 +78,7 @@ class Flow {
     }
     for (label_t q = 0; q < cells_; ++q)
       assignment_.sizes[q] = targets_.sizes[q] + (targets_.at_least ? slack_[q] : 0);
+    return widenings_;
   }
 
  private:
@@ -92,94 +98,157 @@ class Flow {
 
   bool is_slack(label_t node) const { return node == cells_; }
 
-  void copy_costs() { std::copy_n(costs_.begin(), cells_, quantizer_.costs.begin()); }
-
   void gather() {
-    records_.clear();
-    begin_.assign(1, 0);
-    rivals_.clear();
     for (const Contested& chunk : assignment_.contested) {
-      const auto offset = static_cast<index_t>(rivals_.size());
-      records_.insert(records_.end(), chunk.records.begin(), chunk.records.end());
+      const std::size_t offset = rivals_.size();
       rivals_.insert(rivals_.end(), chunk.rivals.begin(), chunk.rivals.end());
-      for (std::size_t i = 1; i < chunk.begin.size(); ++i)
-        begin_.push_back(offset + chunk.begin[i]);
+      for (std::size_t i = 0; i < chunk.records.size(); ++i) {
+        const std::int32_t record = chunk.records[i];
+        begin_[record] = offset + chunk.begin[i];
+        count_[record] = chunk.begin[i + 1] - chunk.begin[i];
+        for_each_move(record, assignment_.labels[record], append);
+      }
     }
-    for (auto& edges : edges_) edges.clear();
-    for (std::size_t i = 0; i < records_.size(); ++i)
-      for_each_move(static_cast<std::int32_t>(i), assignment_.labels[records_[i]],
-                    [](Edge& edge, Move move) { edge.moves.push_back(move); });
-    for (auto& edges : edges_)
-      for (Edge& edge : edges)
-        std::make_heap(edge.moves.begin(), edge.moves.end(), std::greater<>());
-    std::fill(raised_.begin(), raised_.end(), 0.0);
-    most_raised_ = 0;
+    for (auto& edges : edges_) heapify(edges);
   }
 
-  // Calls act(edge, move) for every cell that contested record i, now in `cell`, may move to.
+  static void append(Edge& edge, Move move) { edge.moves.push_back(move); }
+
+  static void heapify(std::vector<Edge>& edges) {
+    for (Edge& edge : edges) std::make_heap(edge.moves.begin(), edge.moves.end(), std::greater<>());
+  }
+
+  // The edge between two cells, or where it would be.
+  std::vector<Edge>::iterator find_edge(label_t from, label_t to) {
+    return std::lower_bound(edges_[from].begin(), edges_[from].end(), to,
+                            [](const Edge& edge, label_t cell) { return edge.to < cell; });
+  }
+
+  // Calls act(edge, move) for every cell that a contested record, now in `cell`, may move to.
   template <class Act>
-  void for_each_move(std::int32_t i, label_t cell, Act&& act) {
-    double own = 0;
-    for (index_t e = begin_[i]; e < begin_[i + 1]; ++e)
-      if (rivals_[e].cell == cell) own = rivals_[e].value;
+  void for_each_move(std::int32_t record, label_t cell, Act&& act) {
+    const Rival* const first = rivals_.data() + begin_[record];
+    const Rival* const last = first + count_[record];
+    const double own =
+        std::find_if(first, last, [&](const Rival& rival) { return rival.cell == cell; })->value;
     auto& edges = edges_[cell];
-    for (index_t e = begin_[i]; e < begin_[i + 1]; ++e) {
-      const label_t to = rivals_[e].cell;
-      if (to == cell) continue;
-      auto edge = std::lower_bound(edges.begin(), edges.end(), to,
-                                   [](const Edge& a, label_t b) { return a.to < b; });
-      if (edge == edges.end() || edge->to != to) edge = edges.insert(edge, Edge{to, {}});
-      act(*edge, Move{rivals_[e].value - own, i});
+    for (const Rival* rival = first; rival != last; ++rival) {
+      if (rival->cell == cell) continue;
+      auto edge = find_edge(cell, rival->cell);
+      if (edge == edges.end() || edge->to != rival->cell)
+        edge = edges.insert(edge, Edge{rival->cell, {}});
+      act(*edge, Move{rival->value - own, record});
     }
   }
 
-  void reach(label_t node, double distance, label_t parent, std::int32_t via) {
-    if (distance >= distance_[node]) return;
+  // The moves out of a node are known up to this reduced weight.
+  double known(label_t node) const {
+    if (is_slack(node)) return kInfinity;
+    double least = kInfinity;
+    for (const std::int32_t listing : knowledge_[node])
+      least = std::min(least, listings_[listing].bound - costs_[listings_[listing].cell]);
+    return least;
+  }
+
+  // Lists the moves of all records in the cell anew, up to twice the margin of before.
+  void widen(label_t cell) {
+    if (members_.empty()) {
+      members_.resize(static_cast<std::size_t>(cells_));
+      for (std::size_t i = 0; i < assignment_.labels.size(); ++i)
+        members_[assignment_.labels[i]].push_back(static_cast<std::int32_t>(i));
+    }
+    auto& members = members_[cell];
+    std::sort(members.begin(), members.end());
+    members.erase(std::unique(members.begin(), members.end()), members.end());
+    std::erase_if(members, [&](std::int32_t i) { return assignment_.labels[i] != cell; });
+
+    quantizer_.costs.assign(costs_.begin(), costs_.begin() + cells_);
+    margins_[cell] *= 2;
+    ++widenings_;
+    edges_[cell].clear();
+    bool complete = true;
+    for (const std::int32_t record : members) {
+      listing_[record] = static_cast<std::int32_t>(listings_.size());
+      begin_[record] = rivals_.size();
+      complete &= search_.rivals(quantizer_, record, cell, margins_[cell], rivals_);
+      count_[record] = static_cast<std::int32_t>(rivals_.size() - begin_[record]);
+      for_each_move(record, cell, append);
+    }
+    heapify(edges_[cell]);
+    knowledge_[cell].assign(1, static_cast<std::int32_t>(listings_.size()));
+    listings_.push_back({cell, complete ? kInfinity : margins_[cell] + costs_[cell]});
+  }
+
+  bool reach(label_t node, double distance, label_t parent, std::int32_t via) {
+    if (distance >= distance_[node]) return false;
     if (distance_[node] == kInfinity) touched_.push_back(node);
     distance_[node] = distance;
     parent_[node] = parent;
     via_[node] = via;
-    heap_.emplace_back(distance, node);
-    std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+    push(frontier_, distance, node);
+    return true;
   }
 
-  // Sends one record's worth from the source along the shortest path to a cell with room. False: no
-  // such path within what the contested records can prove; the potentials have moved all the same.
-  bool augment(label_t source, double margin) {
-    heap_.clear();
+  using Queue = std::vector<std::pair<double, label_t>>;
+  static void push(Queue& queue, double key, label_t node) {
+    queue.emplace_back(key, node);
+    std::push_heap(queue.begin(), queue.end(), std::greater<>());
+  }
+  static std::pair<double, label_t> pop(Queue& queue) {
+    std::pop_heap(queue.begin(), queue.end(), std::greater<>());
+    const auto top = queue.back();
+    queue.pop_back();
+    return top;
+  }
+
+  // Sends one record's worth from the source along the shortest path to a node with room, and
+  // raises the costs so that reduced weights stay non-negative.
+  void augment(label_t source, Control& control) {
+    frontier_.clear();
+    unknown_.clear();
     touched_.clear();
     reach(source, 0, -1, -1);
-    // A cell left out of a record's rivals was more than `margin` away, and is at least margin -
-    // most_raised_ away by now; up to there the graph is complete.
-    const double limit = margin - most_raised_;
     label_t target = -1;
-    double length = limit;
-    while (!heap_.empty()) {
-      const auto [distance, node] = heap_.front();
-      if (distance > limit) break;
-      std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
-      heap_.pop_back();
+    while (target < 0) {
+      // A visited cell may have a move that is not listed and leads to something nearer.
+      if (!unknown_.empty() &&
+          (frontier_.empty() || unknown_.front().first < frontier_.front().first)) {
+        const label_t node = pop(unknown_).second;
+        widen(node);
+        relax(node, distance_[node]);
+        control.poll();
+        continue;
+      }
+      const auto [distance, node] = pop(frontier_);
       if (distance > distance_[node]) continue;
-      if (excess_[node] < 0) {
+      if (excess_[node] < 0)
         target = node;
-        length = distance;
-        break;
-      }
-      relax(node, distance);
+      else
+        relax(node, distance);
     }
+    const double length = distance_[target];
     for (const label_t node : touched_) {
-      if (distance_[node] < length) {
-        costs_[node] += length - distance_[node];
-        raised_[node] += length - distance_[node];
-        most_raised_ = std::max(most_raised_, raised_[node]);
-      }
+      if (distance_[node] < length) costs_[node] += length - distance_[node];
       distance_[node] = kInfinity;
     }
-    if (target < 0) return false;
-    ++excess_[target];
-    --excess_[source];
-    for (label_t node = target; node != source; node = parent_[node])
-      move(parent_[node], node, via_[node]);
+    path_.clear();
+    for (label_t node = target; node != source; node = parent_[node]) path_.push_back(node);
+    do {
+      for (const label_t node : path_) move(parent_[node], node, via_[node]);
+      ++excess_[target];
+      --excess_[source];
+    } while (excess_[source] > 0 && excess_[target] < 0 && has_duplicates());
+  }
+
+  // Whether another record waits on every edge of the path with exactly the difference of the one
+  // that went, as duplicates do: then the path is still a shortest one. If so, they are next.
+  bool has_duplicates() {
+    for (const label_t node : path_) {
+      if (is_slack(node) || is_slack(parent_[node])) return false;
+      const Move* const next = cheapest(parent_[node], *find_edge(parent_[node], node));
+      if (next == nullptr || next->difference != difference_[node]) return false;
+      via_[node] = next->record;
+    }
     return true;
   }
 
@@ -191,26 +260,38 @@ class Flow {
     }
     if (targets_.at_least)
       reach(cells_, distance + std::max(0.0, costs_[cells_] - costs_[node]), node, -1);
+    if (known(node) < kInfinity) push(unknown_, distance + known(node), node);
     for (Edge& edge : edges_[node]) {
-      auto& moves = edge.moves;
-      while (!moves.empty() && assignment_.labels[records_[moves.front().record]] != node) {
-        std::pop_heap(moves.begin(), moves.end(), std::greater<>());  // it has left this cell
-        moves.pop_back();
-      }
-      if (moves.empty()) continue;
-      const double margin = moves.front().difference + (costs_[edge.to] - costs_[node]);
-      reach(edge.to, distance + std::max(0.0, margin), node, moves.front().record);
+      const Move* const next = cheapest(node, edge);
+      if (next == nullptr) continue;
+      const double margin = next->difference + (costs_[edge.to] - costs_[node]);
+      if (reach(edge.to, distance + std::max(0.0, margin), node, next->record))
+        difference_[edge.to] = next->difference;
     }
   }
 
-  void move(label_t from, label_t to, std::int32_t i) {
+  // The cheapest move on an edge out of `cell`; null if there is none.
+  const Move* cheapest(label_t cell, Edge& edge) {
+    auto& moves = edge.moves;
+    while (!moves.empty() && assignment_.labels[moves.front().record] != cell) {
+      std::pop_heap(moves.begin(), moves.end(), std::greater<>());  // it has left
+      moves.pop_back();
+    }
+    return moves.empty() ? nullptr : &moves.front();
+  }
+
+  void move(label_t from, label_t to, std::int32_t record) {
     if (is_slack(from)) {
       --slack_[to];
     } else if (is_slack(to)) {
       ++slack_[from];
     } else {
-      assignment_.labels[records_[i]] = to;
-      for_each_move(i, to, [](Edge& edge, Move move) {
+      assignment_.labels[record] = to;
+      if (!members_.empty()) members_[to].push_back(record);
+      auto& knowledge = knowledge_[to];
+      if (std::find(knowledge.begin(), knowledge.end(), listing_[record]) == knowledge.end())
+        knowledge.push_back(listing_[record]);
+      for_each_move(record, to, [](Edge& edge, Move move) {
         edge.moves.push_back(move);
         std::push_heap(edge.moves.begin(), edge.moves.end(), std::greater<>());
       });
@@ -225,26 +306,33 @@ class Flow {
   std::vector<double> costs_;    // node potentials; the slack's comes last
   std::vector<index_t> excess_;  // records too many, by node
   std::vector<index_t> slack_;   // by cell; empty for exact sizes
-  std::vector<double> raised_;   // since the last search
-  double most_raised_ = 0;
-  // The contested records, flattened, and the cell graph that they make.
-  std::vector<std::int32_t> records_;
-  std::vector<index_t> begin_;
+  std::vector<double> margins_;  // by cell, of its latest listing
+  index_t widenings_ = 0;
+  std::vector<Listing> listings_;
+  std::vector<std::int32_t> listing_;                 // by record, its latest
+  std::vector<std::vector<std::int32_t>> knowledge_;  // by cell, listings of the records in it
+  // The rivals of each record, [begin, begin + count), none if it is not contested.
+  std::vector<std::size_t> begin_;
+  std::vector<std::int32_t> count_;
   std::vector<Rival> rivals_;
-  std::vector<std::vector<Edge>> edges_;  // by cell, in order of the other cell
+  std::vector<std::vector<Edge>> edges_;            // by cell, in order of the other cell
+  std::vector<std::vector<std::int32_t>> members_;  // records by cell, some gone; when needed
   // Dijkstra's search.
   std::vector<double> distance_;
   std::vector<label_t> parent_;
-  std::vector<std::int32_t> via_;
+  std::vector<std::int32_t> via_;   // the record that moves from the parent,
+  std::vector<double> difference_;  // and what that adds to the sum of values
   std::vector<label_t> touched_;
-  std::vector<std::pair<double, label_t>> heap_;
+  std::vector<label_t> path_;
+  Queue frontier_;
+  Queue unknown_;  // visited cells, by the distance up to which what leaves them is known
 };
 
 }  // namespace
 
-void transport(const CellSearch& search, const Targets& targets, double& margin, int threads,
-               Control& control, Quantizer& quantizer, Assignment& assignment) {
-  Flow(search, targets, quantizer, assignment).solve(margin, threads, control);
+index_t transport(const CellSearch& search, const Targets& targets, double margin, Control& control,
+                  Quantizer& quantizer, Assignment& assignment) {
+  return Flow(search, targets, margin, quantizer, assignment).solve(control);
 }
 
 }  // namespace dpmicro

@@ -23,11 +23,12 @@ struct Targets {
 // Source: PCL, Theorem 4, by successive shortest paths (PAPERS.md, "PCL"). The cell graph's edge
 // q->r
 //   weighs min over x in q of (value in r - value in q); costs are the node potentials, so reduced
-//   weights are margins and never negative. Only contested records are looked at: a path longer
-//   than the margin means a new search from the potentials reached so far.
-// Cost: one early-ending Dijkstra search over the cells per record in the wrong cell. On return
-//   `margin` is one that would have been wide enough.
-void transport(const CellSearch& search, const Targets& targets, double& margin, int threads,
-               Control& control, Quantizer& quantizer, Assignment& assignment);
+//   weights are margins and never negative. Only contested records are looked at; a cell's moves
+//   are listed anew, up to a wider margin, when a path gets longer than what is known about them.
+// Cost: one early-ending Dijkstra search over the cells per record in the wrong cell; a new listing
+//   of a cell costs its size times the number of cells. Returns how many of those there were: more
+//   than a few say that the margin is narrow.
+index_t transport(const CellSearch& search, const Targets& targets, double margin, Control& control,
+                  Quantizer& quantizer, Assignment& assignment);
 
 }  // namespace dpmicro
