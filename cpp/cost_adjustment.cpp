@@ -13,7 +13,7 @@ constexpr double kDamping = 1e-3;        // Marquardt's, relative to the diagona
 constexpr double kMostDamping = 10;      // whenever no step along the direction helps
 constexpr double kArmijo = 0.1;          // least relative decrease of ||p||^2 for a full step
 constexpr double kShortestStep = 0.125;  // backtracking ends here
-constexpr double kEnough = 0.002;        // share of misplaced records that the exact finish likes
+constexpr double kEnough = 0.01;         // share of misplaced records that the exact finish likes
 constexpr double kFar = 0.05;  // above this share of misplaced records, any progress is good
 constexpr int kMaxSteps = 20;
 

@@ -172,12 +172,14 @@ class Flow {
     margins_[cell] *= 2;
     ++widenings_;
     edges_[cell].clear();
+    const auto candidates = search_.candidates(quantizer_, members, cell, margins_[cell]);
     bool complete = true;
     for (const std::int32_t record : members) {
       listing_[record] = static_cast<std::int32_t>(listings_.size());
       begin_[record] = rivals_.size();
-      complete &= search_.rivals(quantizer_, record, cell, margins_[cell], rivals_);
+      search_.rivals(quantizer_, record, cell, margins_[cell], candidates, rivals_);
       count_[record] = static_cast<std::int32_t>(rivals_.size() - begin_[record]);
+      complete &= count_[record] == cells_;
       for_each_move(record, cell, append);
     }
     heapify(edges_[cell]);
