@@ -29,4 +29,5 @@ PYBIND11_MODULE(_core, m) {
   py::register_local_exception_translator(&translate);
   m.attr("__version__") = DPMICRO_VERSION;
   register_kernels(m);
+  register_noise(m);
 }
