@@ -23,6 +23,23 @@ void squared_distances(const MatrixView& X, const double* point, double* out, in
 // Cost: 2 n d, and one mean vector per cluster.
 double sse(const MatrixView& X, const label_t* labels, int threads, Control& control);
 
+// A block holds kLanes records attribute by attribute: attribute j of lane l is block[j kLanes +
+// l].
+inline constexpr index_t kLanes = 32;
+
+struct Extremes {
+  double least;
+  double greatest;
+};
+
+// out[l] = squared distance of lane l to the point, and the least and greatest of them.
+//
+// Guarantee: as squared_distances, bit by bit. Lanes of NaN give NaN and do not count; where all
+// do,
+//   least is infinite and greatest is -1.
+// Cost: kLanes d.
+Extremes block_distances(const double* block, index_t d, const double* point, double* out);
+
 // Refuses NaN and infinite entries: the message names the column, never the value.
 void require_finite(const MatrixView& X);
 

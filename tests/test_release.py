@@ -241,7 +241,7 @@ def moves(partition: Partition, table: np.ndarray, other: np.ndarray, fixed: boo
     """L1 distance, per attribute and in widths, of the lists of cluster sums of two tables."""
     labels = partition.labels(table, noise_cost=1.0)
     others = labels if fixed else partition.labels(other, noise_cost=1.0)
-    sums = [cluster_sums(t, lab, GRID_BITS)[1].astype(object) for t, lab in ((table, labels), (other, others))]
+    sums = [cluster_sums(t, lab, bits=GRID_BITS)[1].astype(object) for t, lab in ((table, labels), (other, others))]
     return np.abs(sums[0] - sums[1]).sum(axis=0) / (1 << GRID_BITS)
 
 

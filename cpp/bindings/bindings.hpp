@@ -16,6 +16,7 @@ namespace py = pybind11;
 
 // One function per family; module.cpp lists them.
 void register_kernels(py::module_& m);
+void register_partition(py::module_& m);
 void register_noise(py::module_& m);
 
 // A 2-D float64 array that is C- or F-contiguous, so that it can be viewed; other arrays were

@@ -29,5 +29,6 @@ PYBIND11_MODULE(_core, m) {
   py::register_local_exception_translator(&translate);
   m.attr("__version__") = DPMICRO_VERSION;
   register_kernels(m);
+  register_partition(m);
   register_noise(m);
 }

@@ -211,7 +211,7 @@ def mask_means(
             part, noise_cost=method.noise_cost(schema, group[0]), threads=threads, progress=share
         )
         report("mask", number / len(groups))
-        sizes, sums = cluster_sums(part, found, GRID_BITS, threads=threads)
+        sizes, sums = cluster_sums(part, found, bits=GRID_BITS)
         if shares is not None:
             # Replacing one individual moves the list of cluster sums of an attribute by at most this
             # many grid steps (docs/guarantees.md, "Sums"; OPT, Proposition 3 and section 3).

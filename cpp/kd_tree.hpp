@@ -1,0 +1,461 @@
+// Nearest and farthest records among those that are left: a k-d tree with deletion.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "kernels.hpp"
+#include "parallel.hpp"
+#include "types.hpp"
+
+namespace dpmicro {
+
+// A record that a query found. The slot says where it lies; it holds until the next erase().
+struct Found {
+  double distance;  // squared
+  std::int32_t record;
+  std::int32_t slot;
+};
+
+// Which of two records is nearer; the lower row index of two that are equally far.
+inline bool nearer(const Found& a, const Found& b) {
+  return a.distance < b.distance || (a.distance == b.distance && a.record < b.record);
+}
+
+// The k nearest records offered so far.
+class Nearest {
+ public:
+  explicit Nearest(index_t k) : k_(static_cast<std::size_t>(k)) { found_.reserve(k_ + kLanes); }
+  void clear() {
+    found_.clear();
+    worst_ = kNothing;
+  }
+  // Only records nearer than this one can still matter.
+  const Found& worst() const { return worst_; }
+  void offer(const Found& candidate) {
+    if (nearer(candidate, worst_)) found_.push_back(candidate);
+  }
+  // Drops what is not among the k nearest; call after at most kLanes offers.
+  void settle() {
+    if (found_.size() < k_) return;
+    std::nth_element(found_.begin(), found_.begin() + (k_ - 1), found_.end(), nearer);
+    found_.resize(k_);
+    worst_ = found_.back();
+  }
+  std::vector<Found>& found() { return found_; }
+
+ private:
+  static constexpr Found kNothing{std::numeric_limits<double>::infinity(),
+                                  std::numeric_limits<std::int32_t>::max(), -1};
+  std::size_t k_;
+  std::vector<Found> found_;
+  Found worst_ = kNothing;
+};
+
+// Records in blocks of kLanes (the leaves), and above them a balanced tree of tight boxes.
+//
+// Guarantee: queries return what a scan over all records with the key (squared distance, row index)
+//   would, to the last bit: a box's bound is computed in the same order of operations as a
+//   distance, and rounding is monotone, so no record in a box is nearer or farther than its bound
+//   says. The bound by the reference point (triangle inequality) is widened by more than its
+//   rounding error.
+// Requires: finite values; fewer than 2^31 records.
+// Source: PAPERS.md, "Partitioners".
+// Cost: build n d log n; memory for a copy of the table, one index per record, and 2/kLanes nodes
+//   per record.
+class KdTree {
+ public:
+  KdTree(const MatrixView& X, Control& control)
+      : d_(X.cols), rows_(static_cast<std::size_t>(leaves_of(X.rows) * kLanes * X.cols)) {
+    if (X.rows > std::numeric_limits<std::int32_t>::max())
+      throw InputError("more than 2^31 - 1 records; split the table");
+    records_.resize(static_cast<std::size_t>(leaves_of(X.rows) * kLanes));
+    for (index_t i = 0; i < X.rows; ++i) {
+      for (index_t j = 0; j < d_; ++j) rows_[i * d_ + j] = X(i, j);
+      records_[i] = static_cast<std::int32_t>(i);
+    }
+    reference_.assign(d_, 0.0);
+    build(X.rows, control);
+  }
+
+  index_t size() const { return nodes_[0].count; }
+  // Number of records when the tree was last built.
+  index_t built() const { return built_; }
+
+  // Packs the records that are left and builds the tree anew. Slots change.
+  void rebuild(Control& control) {
+    index_t next = 0;
+    std::vector<double> block(static_cast<std::size_t>(kLanes * d_));
+    for (index_t leaf = 0; leaf < leaves_; ++leaf) {
+      std::copy_n(rows_.data() + leaf * kLanes * d_, kLanes * d_, block.data());
+      for (index_t lane = 0; lane < leaf_count(leaf); ++lane, ++next) {
+        for (index_t j = 0; j < d_; ++j) rows_[next * d_ + j] = block[j * kLanes + lane];
+        records_[next] = records_[leaf * kLanes + lane];
+      }
+    }
+    build(next, control);
+  }
+
+  // Makes farthest() fast for points near this one. Changes no answer.
+  void set_reference(const double* point) {
+    std::copy_n(point, d_, reference_.begin());
+    refit_reach(0, 0, leaves_);
+  }
+
+  void coordinates(std::int32_t slot, double* out) const {
+    const double* block = rows_.data() + slot / kLanes * kLanes * d_;
+    for (index_t j = 0; j < d_; ++j) out[j] = block[j * kLanes + slot % kLanes];
+  }
+
+  // The record farthest from the point; the lowest row index of several.
+  Found farthest(const double* point) const {
+    Farthest query{point, distance_to_reference(point), {-1, 0, -1}, -1};
+    if (size() > 0) farthest(0, 0, leaves_, query);
+    return query.best;
+  }
+
+  // The k nearest, or all where fewer are left, in no particular order.
+  void nearest(const double* point, Nearest& result) const {
+    result.clear();
+    if (size() > 0) nearest(0, 0, leaves_, point, result);
+  }
+
+  // The same without the tree: one pass over all blocks.
+  Found farthest_by_scan(const double* point) const {
+    Found best{-1, 0, -1};
+    scan(point, &best, nullptr);
+    return best;
+  }
+  void nearest_by_scan(const double* point, Nearest& result, Found* farthest = nullptr) const {
+    result.clear();
+    scan(point, farthest, &result);
+  }
+
+  // Removes records by their slots. Reorders the list, and slots found before no longer hold.
+  void erase(std::span<Found> records) {
+    std::sort(records.begin(), records.end(),
+              [](const Found& a, const Found& b) { return a.slot > b.slot; });
+    erase(0, 0, leaves_, records);
+  }
+
+  // Calls visit(record, slot) for every record that is left.
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    for (index_t leaf = 0; leaf < leaves_; ++leaf)
+      for (index_t lane = 0; lane < leaf_count(leaf); ++lane)
+        visit(records_[leaf * kLanes + lane], static_cast<std::int32_t>(leaf * kLanes + lane));
+  }
+
+ private:
+  // A subtree over the leaves [a, b) has 2 (b - a) - 1 nodes in preorder, so children need no
+  // pointers: the left one is the next node, the right one follows the left subtree.
+  struct Node {
+    double reach;         // greatest squared distance to the reference
+    std::int32_t count;   // records left
+    std::int32_t lowest;  // lowest row index among them
+  };
+  struct Farthest {
+    const double* point;
+    double to_reference;  // upper bound of the distance from the point to the reference
+    Found best;
+    double least_reach;  // what lies nearer to the reference than this cannot be farther than best
+  };
+
+  static index_t leaves_of(index_t n) { return (n + kLanes - 1) / kLanes; }
+  static index_t middle(index_t a, index_t b) { return a + (b - a) / 2; }
+  static index_t right(index_t node, index_t a, index_t b) { return node + 2 * (middle(a, b) - a); }
+
+  // Boxes lie apart from the nodes: least values of the d attributes, then greatest.
+  double* box(index_t node) { return boxes_.data() + node * 2 * d_; }
+  const double* box(index_t node) const { return boxes_.data() + node * 2 * d_; }
+  index_t leaf_count(index_t leaf) const { return leaf_counts_[leaf]; }
+
+  void build(index_t n, Control& control) {
+    built_ = n;
+    leaves_ = leaves_of(n);
+    nodes_.resize(static_cast<std::size_t>(2 * leaves_ - 1));
+    boxes_.resize(static_cast<std::size_t>((2 * leaves_ - 1) * 2 * d_));
+    leaf_counts_.resize(static_cast<std::size_t>(leaves_));
+    std::vector<double> scratch(static_cast<std::size_t>(kLanes * d_));
+    build(0, 0, leaves_, scratch, control);
+  }
+
+  void build(index_t node, index_t a, index_t b, std::vector<double>& scratch, Control& control) {
+    const index_t begin = a * kLanes;
+    const index_t end = std::min(built_, b * kLanes);
+    if (b - a == 1) {
+      double* block = rows_.data() + begin * d_;
+      std::copy_n(block, (end - begin) * d_, scratch.data());
+      std::fill_n(block, kLanes * d_, std::numeric_limits<double>::quiet_NaN());
+      for (index_t i = 0; i < end - begin; ++i)
+        for (index_t j = 0; j < d_; ++j) block[j * kLanes + i] = scratch[i * d_ + j];
+      leaf_counts_[a] = static_cast<std::int32_t>(end - begin);
+      refit_leaf(node, a);
+      return;
+    }
+    if (end - begin > 10000) control.poll();
+    select(begin, end, middle(a, b) * kLanes, widest(begin, end));
+    build(node + 1, a, middle(a, b), scratch, control);
+    build(right(node, a, b), middle(a, b), b, scratch, control);
+    refit_node(node, a, b);
+  }
+
+  index_t widest(index_t begin, index_t end) const {
+    std::vector<double> least(rows_.begin() + begin * d_, rows_.begin() + (begin + 1) * d_);
+    std::vector<double> greatest = least;
+    for (index_t i = begin + 1; i < end; ++i) {
+      for (index_t j = 0; j < d_; ++j) {
+        least[j] = std::min(least[j], rows_[i * d_ + j]);
+        greatest[j] = std::max(greatest[j], rows_[i * d_ + j]);
+      }
+    }
+    index_t best = 0;
+    for (index_t j = 1; j < d_; ++j)
+      if (greatest[j] - least[j] > greatest[best] - least[best]) best = j;
+    return best;
+  }
+
+  // Puts the records of [begin, end) with the lowest keys (attribute j, row index) before position
+  // m. The row index makes keys distinct, and lets the tree tell duplicates apart.
+  void select(index_t begin, index_t end, index_t m, index_t j) {
+    using Key = std::pair<double, std::int32_t>;
+    const auto key = [&](index_t i) { return Key(rows_[i * d_ + j], records_[i]); };
+    while (end - begin > 1) {
+      const Key a = key(begin), b = key(begin + (end - begin) / 2), c = key(end - 1);
+      const Key pivot = std::max(std::min(a, b), std::min(std::max(a, b), c));
+      index_t low = begin, high = end - 1;
+      while (low <= high) {
+        while (key(low) < pivot) ++low;
+        while (pivot < key(high)) --high;
+        if (low > high) break;
+        std::swap_ranges(rows_.begin() + low * d_, rows_.begin() + (low + 1) * d_,
+                         rows_.begin() + high * d_);
+        std::swap(records_[low], records_[high]);
+        ++low;
+        --high;
+      }
+      // [begin, high] <= pivot, [low, end) >= pivot, and at most the pivot itself in between.
+      if (m <= high)
+        end = high + 1;
+      else if (m >= low)
+        begin = low;
+      else
+        return;
+    }
+  }
+
+  void refit_leaf(index_t node, index_t leaf) {
+    const double* block = rows_.data() + leaf * kLanes * d_;
+    const index_t count = leaf_count(leaf);
+    double* least = box(node);
+    double* greatest = least + d_;
+    for (index_t j = 0; j < d_ && count > 0; ++j) {
+      least[j] = greatest[j] = block[j * kLanes];
+      for (index_t lane = 1; lane < count; ++lane) {
+        least[j] = std::min(least[j], block[j * kLanes + lane]);
+        greatest[j] = std::max(greatest[j], block[j * kLanes + lane]);
+      }
+    }
+    std::int32_t lowest = std::numeric_limits<std::int32_t>::max();
+    for (index_t lane = 0; lane < count; ++lane)
+      lowest = std::min(lowest, records_[leaf * kLanes + lane]);
+    nodes_[node] = {leaf_reach(leaf), static_cast<std::int32_t>(count), lowest};
+  }
+
+  double leaf_reach(index_t leaf) const {
+    double distances[kLanes];
+    return block_distances(rows_.data() + leaf * kLanes * d_, d_, reference_.data(), distances)
+        .greatest;
+  }
+
+  void refit_node(index_t node, index_t a, index_t b) {
+    const index_t left = node + 1, second = right(node, a, b);
+    const Node &l = nodes_[left], &r = nodes_[second];
+    nodes_[node] = {std::max(l.reach, r.reach), l.count + r.count, std::min(l.lowest, r.lowest)};
+    if (l.count == 0 || r.count == 0) {
+      std::copy_n(box(l.count == 0 ? second : left), 2 * d_, box(node));
+      return;
+    }
+    for (index_t j = 0; j < d_; ++j) {
+      box(node)[j] = std::min(box(left)[j], box(second)[j]);
+      box(node)[d_ + j] = std::max(box(left)[d_ + j], box(second)[d_ + j]);
+    }
+  }
+
+  void refit_reach(index_t node, index_t a, index_t b) {
+    if (nodes_[node].count == 0) return;
+    if (b - a == 1) {
+      nodes_[node].reach = leaf_reach(a);
+      return;
+    }
+    refit_reach(node + 1, a, middle(a, b));
+    refit_reach(right(node, a, b), middle(a, b), b);
+    nodes_[node].reach = std::max(nodes_[node + 1].reach, nodes_[right(node, a, b)].reach);
+  }
+
+  // Upper bound of the squared distances to records in a node's box.
+  double farthest_bound(index_t node, const double* point) const {
+    const double* least = box(node);
+    double total = 0;
+    for (index_t j = 0; j < d_; ++j) {
+      const double below = point[j] - least[j], above = least[d_ + j] - point[j];
+      const double difference = std::max(below, above);
+      total += difference * difference;
+    }
+    return total;
+  }
+
+  double nearest_bound(index_t node, const double* point) const {
+    const double* least = box(node);
+    double total = 0;
+    for (index_t j = 0; j < d_; ++j) {
+      const double below = least[j] - point[j], above = point[j] - least[d_ + j];
+      const double difference = std::max(std::max(below, above), 0.0);
+      total += difference * difference;
+    }
+    return total;
+  }
+
+  // A squared distance has relative error below (d + 2) 2^-53, or an absolute one of d 2^-1074
+  // where squares underflow; this covers both several times.
+  double slack() const { return static_cast<double>(d_ + 16) * 0x1p-50; }
+  static constexpr double kUnderflow = 0x1p-960;
+
+  double distance_to_reference(const double* point) const {
+    double total = 0;
+    for (index_t j = 0; j < d_; ++j)
+      total += (point[j] - reference_[j]) * (point[j] - reference_[j]);
+    return std::sqrt(total + kUnderflow) * (1 + slack());
+  }
+
+  void improve(Farthest& query, const Found& candidate) const {
+    if (!(candidate.distance > query.best.distance ||
+          (candidate.distance == query.best.distance && candidate.record < query.best.record)))
+      return;
+    query.best = candidate;
+    // d(x, point) <= d(x, reference) + d(reference, point) must reach the best.
+    const double gap =
+        std::sqrt(candidate.distance) * (1 - slack()) - query.to_reference - kUnderflow;
+    query.least_reach = gap > 0 ? gap * gap * (1 - slack()) - kUnderflow : -1;
+  }
+
+  bool may_be_farther(index_t node, double bound, const Farthest& query) const {
+    const Node& n = nodes_[node];
+    return n.reach >= query.least_reach &&
+           (bound > query.best.distance ||
+            (bound == query.best.distance && n.lowest < query.best.record));
+  }
+
+  void farthest(index_t node, index_t a, index_t b, Farthest& query) const {
+    if (b - a == 1) {
+      scan_leaf(a, query.point, [&](const Found& f) { improve(query, f); }, &query.best, nullptr);
+      return;
+    }
+    index_t child[2] = {node + 1, right(node, a, b)};
+    double bound[2];
+    for (int c = 0; c < 2; ++c)
+      bound[c] = nodes_[child[c]].count == 0 ? -1 : farthest_bound(child[c], query.point);
+    const int first = bound[1] > bound[0] ? 1 : 0;
+    for (const int c : {first, 1 - first}) {
+      if (!may_be_farther(child[c], bound[c], query)) continue;
+      if (c == 0)
+        farthest(child[0], a, middle(a, b), query);
+      else
+        farthest(child[1], middle(a, b), b, query);
+    }
+  }
+
+  void nearest(index_t node, index_t a, index_t b, const double* point, Nearest& result) const {
+    if (b - a == 1) {
+      scan_leaf(a, point, [&](const Found& f) { result.offer(f); }, nullptr, &result);
+      return;
+    }
+    index_t child[2] = {node + 1, right(node, a, b)};
+    double bound[2];
+    for (int c = 0; c < 2; ++c)
+      bound[c] = nodes_[child[c]].count == 0 ? std::numeric_limits<double>::infinity()
+                                             : nearest_bound(child[c], point);
+    const int first = bound[1] < bound[0] ? 1 : 0;
+    for (const int c : {first, 1 - first}) {
+      if (nodes_[child[c]].count == 0) continue;
+      if (!nearer({bound[c], nodes_[child[c]].lowest, 0}, result.worst())) continue;
+      if (c == 0)
+        nearest(child[0], a, middle(a, b), point, result);
+      else
+        nearest(child[1], middle(a, b), b, point, result);
+    }
+  }
+
+  // Offers the lanes of a leaf that may change the farthest or the nearest.
+  template <class Offer>
+  void scan_leaf(index_t leaf, const double* point, Offer&& offer, const Found* farthest,
+                 Nearest* nearest) const {
+    double distances[kLanes];
+    const Extremes extremes =
+        block_distances(rows_.data() + leaf * kLanes * d_, d_, point, distances);
+    const bool far = farthest != nullptr && extremes.greatest >= farthest->distance;
+    const bool near = nearest != nullptr && extremes.least <= nearest->worst().distance;
+    if (!far && !near) return;
+    for (index_t lane = 0; lane < leaf_count(leaf); ++lane)
+      offer(Found{distances[lane], records_[leaf * kLanes + lane],
+                  static_cast<std::int32_t>(leaf * kLanes + lane)});
+    if (near) nearest->settle();
+  }
+
+  void scan(const double* point, Found* farthest, Nearest* nearest) const {
+    for (index_t leaf = 0; leaf < leaves_; ++leaf) {
+      if (leaf_count(leaf) == 0) continue;
+      scan_leaf(
+          leaf, point,
+          [&](const Found& f) {
+            if (nearest != nullptr) nearest->offer(f);
+            if (farthest != nullptr &&
+                (f.distance > farthest->distance ||
+                 (f.distance == farthest->distance && f.record < farthest->record)))
+              *farthest = f;
+          },
+          farthest, nearest);
+    }
+  }
+
+  void erase(index_t node, index_t a, index_t b, std::span<Found> records) {
+    if (records.empty()) return;
+    if (b - a == 1) {
+      double* block = rows_.data() + a * kLanes * d_;
+      // From the last lane down, so that the lane moved into the gap is never one to be removed.
+      for (const Found& found : records) {
+        const index_t lane = found.slot % kLanes;
+        const index_t last = --leaf_counts_[a];
+        records_[a * kLanes + lane] = records_[a * kLanes + last];
+        for (index_t j = 0; j < d_; ++j) {
+          block[j * kLanes + lane] = block[j * kLanes + last];
+          block[j * kLanes + last] = std::numeric_limits<double>::quiet_NaN();
+        }
+      }
+      refit_leaf(node, a);
+      return;
+    }
+    const auto split = std::partition_point(
+        records.begin(), records.end(),
+        [&](const Found& found) { return found.slot >= middle(a, b) * kLanes; });
+    const auto ahead = static_cast<std::size_t>(split - records.begin());
+    erase(right(node, a, b), middle(a, b), b, records.first(ahead));
+    erase(node + 1, a, middle(a, b), records.subspan(ahead));
+    refit_node(node, a, b);
+  }
+
+  index_t d_;
+  index_t built_ = 0;
+  index_t leaves_ = 0;
+  std::vector<double> rows_;           // row by row while building, then block by block
+  std::vector<std::int32_t> records_;  // row index of each slot
+  std::vector<std::int32_t> leaf_counts_;
+  std::vector<Node> nodes_;
+  std::vector<double> boxes_;
+  std::vector<double> reference_;
+};
+
+}  // namespace dpmicro
