@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from .evaluate import Evaluation
+    from .ledger import Ledger
 
 #: Called with the station's name and the share of it that is done, 0 to 1.
 Progress = Callable[[str, float], object]
@@ -45,6 +47,7 @@ class Release:
     _arrow: pa.Table
     _format: FileFormat
     _evaluate: Callable[[], Evaluation]
+    _written: Callable[[], None] | None = None  # tells the ledger
 
     @cached_property
     def evaluation(self) -> Evaluation:
@@ -68,6 +71,8 @@ class Release:
             write_file(self._arrow, public / f"data{self._format.suffix}", self._format, metadata)
             (public / "certificate.json").write_text(certificate + "\n", encoding="utf-8")
             (curator / "evaluation.json").write_text(self.evaluation.to_json() + "\n", encoding="utf-8")
+        if self._written is not None:
+            self._written()
         return Path(directory)
 
     def __repr__(self) -> str:
@@ -86,12 +91,14 @@ def anonymize(
     threads: int = 0,
     progress: Progress | None = None,
     file_options: FileOptions | None = None,
+    ledger: Ledger | None = None,
 ) -> Release:
     """Make a release of a table: numpy, pandas, polars, Arrow, or the path of a CSV or Parquet file.
 
     Rows come out shuffled, since a row order aligned with the input reveals which records share a
     cluster; ``order="aligned"`` keeps it, and the certificate says so. ``progress(station, share)`` is
-    called now and then.
+    called now and then. With a ``ledger`` the release's cost is spent before the table is read, and given
+    back only if the table is refused; saving the release commits it.
 
     >>> import numpy as np
     >>> from dpmicro_native import Numeric, Schema, anonymize, method
@@ -110,12 +117,32 @@ def anonymize(
     method.check(schema)
     report = progress or (lambda station, share: None)
 
-    report("read", 0.0)
-    source = complete_rows(read_table(table, schema, file_options), schema)
-    source, dropped = limit_records(source, schema)
-    report("read", 1.0)
-    assert isinstance(method, Microaggregation)
-    return _microaggregate(source, schema, method, order, threads, report, dropped)
+    with _spending(ledger, method) as written:
+        report("read", 0.0)
+        source = complete_rows(read_table(table, schema, file_options), schema)
+        source, dropped = limit_records(source, schema)
+        report("read", 1.0)
+        assert isinstance(method, Microaggregation)
+        release = _microaggregate(source, schema, method, order, threads, report, dropped)
+        return replace(release, _written=written)
+
+
+@contextmanager
+def _spending(ledger: Ledger | None, method: Method) -> Iterator[Callable[[], None] | None]:
+    """Reserve before the block; yields what tells the ledger that the release was written."""
+    if ledger is None:
+        yield None
+        return
+    from .ledger import Ledger, reserve_for
+
+    if not isinstance(ledger, Ledger):
+        raise InputError("ledger must be a Ledger, such as Ledger('budget.sqlite')")
+    entry = reserve_for(ledger, method)
+    try:
+        yield partial(ledger.commit, entry)
+    except InputError:
+        ledger.refuse(entry)
+        raise
 
 
 def limit_records(source: Table, schema: Schema) -> tuple[Table, int]:
