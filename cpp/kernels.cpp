@@ -115,7 +115,8 @@ double sse(const MatrixView& X, const label_t* labels, int threads, Control& con
     ++size[labels[i]];
     double* m = mean.data() + labels[i] * d;
     for (index_t j = 0; j < d; ++j) m[j] += X(i, j);
-    if ((i & 0xFFFF) == 0) control.poll();
+    if ((i & 0xFFFF) == 0)
+      control.progress(0.5 * static_cast<double>(i) / static_cast<double>(X.rows));
   }
   for (label_t c = 0; c <= last; ++c)
     for (index_t j = 0; j < d && size[c] > 0; ++j) mean[c * d + j] /= static_cast<double>(size[c]);

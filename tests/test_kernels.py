@@ -127,7 +127,7 @@ def test_progress_is_reported_and_its_exception_stops_the_call() -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a POSIX timer")
 def test_a_signal_stops_a_kernel_in_the_middle() -> None:
-    X, labels = table(4_000_000, 4), np.zeros(4_000_000, np.int32)
+    X, labels = table(2_000_000, 16), np.zeros(2_000_000, np.int32)
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

@@ -53,9 +53,7 @@ def test_the_kind_of_frame_that_came_in_comes_out(table: Any, kind: type) -> Non
     assert type(result) is kind
     arrow = result if isinstance(result, pa.Table) else pa.table(result)
     assert arrow.column_names == ["age", "pay", "city"]
-    assert arrow.column("age").to_pylist() == [32, 46, 46, 62, 32, 38] or pa.types.is_integer(
-        arrow.schema.field("age").type
-    )
+    assert pa.types.is_integer(arrow.schema.field("age").type)
     assert arrow.column("city").to_pylist() == PEOPLE["city"]
     # IR with k = 2 on sorted pay: means of neighbours.
     assert arrow.column("pay").to_pylist() == pytest.approx([2.0, 2.0, 4.0, 4.0, 6.0, 6.0], abs=1e-8)

@@ -52,13 +52,12 @@ py::array_t<label_t, py::array::c_style> as_labels(const py::object& object, ind
   return py::array_t<label_t, py::array::c_style | py::array::forcecast>(array);
 }
 
-PythonControl::PythonControl(py::object callback)
-    : callback_(std::move(callback)), last_(Clock::now()) {}
+PythonControl::PythonControl(py::object callback) : callback_(std::move(callback)) {}
 
 void PythonControl::poll() {
   // Taking the GIL costs microseconds and may have to wait for other Python threads, so not too
   // often.
-  constexpr auto kInterval = std::chrono::milliseconds(50);
+  constexpr auto kInterval = std::chrono::milliseconds(20);
   const auto now = Clock::now();
   if (now - last_ < kInterval) return;
   last_ = now;

@@ -54,7 +54,7 @@ class PythonControl final : public Control {
   using Clock = std::chrono::steady_clock;
   py::object callback_;
   double share_ = 0;
-  Clock::time_point last_;
+  Clock::time_point last_{};  // long ago, so that the first poll looks at once
   std::optional<py::error_already_set> error_;
 };
 
