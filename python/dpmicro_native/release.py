@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -20,6 +21,7 @@ from .errors import InputError
 from .files import FileFormat, FileOptions, write_file
 from .mask import cluster_sums, noisy_sums, permutation
 from .methods import Method, MicroaggregatedDP, Microaggregation, Order
+from .partition import Partition
 from .schema import Numeric, Schema
 from .table import Table, assemble, complete_rows, from_unit_cube, read_table, released_column, unit_cube
 from .testing import is_seeded
@@ -226,7 +228,6 @@ def mask_means(
     variance: dict[str, float] = {}
     groups = method.grouped(schema)
     partitions = method.partitions(schema, n)
-    shares = method.budget(schema).shares if isinstance(method, MicroaggregatedDP) else None
     for number, (group, partition) in enumerate(zip(groups, partitions, strict=True)):
         columns = [names.index(name) for name in group]
         part = U[:, columns] if len(columns) < len(names) else U
@@ -239,19 +240,37 @@ def mask_means(
         )
         report("mask", number / len(groups))
         sizes, sums = cluster_sums(part, found, bits=GRID_BITS)
-        if shares is not None:
-            # Replacing one individual moves the list of cluster sums of an attribute by at most this
-            # many grid steps (docs/guarantees.md, "Sums"; OPT, Proposition 3 and section 3).
-            reach = schema.max_records * partition.sum_sensitivity(n)
-            sums = noisy_sums(sums, [reach << GRID_BITS] * len(group), [shares[name] for name in group])
+        if isinstance(method, MicroaggregatedDP):
             inverse = float(np.sum(1.0 / sizes))
-            for name in group:
-                variance[name] = 2 * float(reach / shares[name]) ** 2 * inverse
+            sums, scales = mask_sums(sums, group, partition, schema, method, n, threads)
+            variance |= {
+                name: 2 * float(scale) ** 2 * inverse for name, scale in zip(group, scales, strict=True)
+            }
         means = sums / sizes[:, None] / float(1 << GRID_BITS)
         V[:, columns] = means[found]
         labels[group] = found
         report("mask", (number + 1) / len(groups))
     return Masked(names, U, V, labels, variance)
+
+
+def mask_sums(
+    sums: NDArray[np.int64],
+    group: tuple[str, ...],
+    partition: Partition,
+    schema: Schema,
+    method: MicroaggregatedDP,
+    n: int,
+    threads: int = 0,
+) -> tuple[NDArray[np.int64], list[Fraction]]:
+    """Add noise to cluster sums of a group's attributes; also its scales, in widths of the attributes.
+
+    Replacing one individual moves the list of cluster sums of an attribute by at most ``reach`` widths
+    (docs/guarantees.md, "Sums"; OPT, Proposition 3 and section 3).
+    """
+    reach = schema.max_records * partition.sum_sensitivity(n)
+    shares = [method.budget(schema).shares[name] for name in group]
+    noisy = noisy_sums(sums, reach << GRID_BITS, shares, threads=threads)
+    return noisy, [reach / share for share in shares]
 
 
 def certify(method: Method, schema: Schema, order: Order, n: int, seeded: bool) -> Certificate:
