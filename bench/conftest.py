@@ -1,11 +1,11 @@
 """One table of ratios at the end of a bench run.
 
-A bench case measures its own function with pytest-benchmark, its baselines with :func:`seconds`, and
-hands the row to the ``ratios`` fixture::
+A bench case measures its own function with pytest-benchmark and hands the row, with its baselines, to
+the ``ratios`` fixture. A baseline is a call to be timed once, or seconds measured already::
 
     def test_mdav(benchmark, ratios):
-        benchmark(mdav, X, 10)
-        ratios("mdav 1e5 x 4, k=10", benchmark, limit=0.3, numpy=seconds(numpy_mdav, X, 10))
+        benchmark.pedantic(mdav, (X, 10), rounds=3)
+        ratios("mdav 1e5 x 4, k=10", benchmark, limit=0.3, numpy=lambda: numpy_mdav(X, 10))
 """
 
 from __future__ import annotations
@@ -18,19 +18,23 @@ import pytest
 _ROWS: list[tuple[str, float, float | None, dict[str, float]]] = []
 
 
-def seconds(function: Callable[..., object], *arguments: object, **options: object) -> float:
-    """Wall time of one call."""
+def _seconds(baseline: float | Callable[[], object]) -> float:
+    if not callable(baseline):
+        return baseline
     started = time.perf_counter()
-    function(*arguments, **options)
+    baseline()
     return time.perf_counter() - started
 
 
 @pytest.fixture
 def ratios():
-    """Return record(case, benchmark, limit=None, **baselines): a row of the table, in seconds."""
+    """Return record(case, benchmark, limit=None, **baselines), which adds a row to the table."""
 
     def record(case, benchmark, limit=None, **baselines):
-        _ROWS.append((case, benchmark.stats.stats.min, limit, baselines))
+        if benchmark.stats is None:  # --benchmark-disable: nothing was measured
+            return
+        times = {name: _seconds(baseline) for name, baseline in baselines.items()}
+        _ROWS.append((case, benchmark.stats.stats.min, limit, times))
 
     return record
 

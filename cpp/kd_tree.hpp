@@ -68,8 +68,10 @@ class Nearest {
 //   per record.
 class KdTree {
  public:
-  KdTree(const MatrixView& X, Control& control)
-      : d_(X.cols), rows_(static_cast<std::size_t>(leaves_of(X.rows) * kLanes * X.cols)) {
+  KdTree(const MatrixView& X, int threads, Control& control)
+      : d_(X.cols),
+        threads_(threads),
+        rows_(static_cast<std::size_t>(leaves_of(X.rows) * kLanes * X.cols)) {
     if (X.rows > std::numeric_limits<std::int32_t>::max())
       throw InputError("more than 2^31 - 1 records; split the table");
     records_.resize(static_cast<std::size_t>(leaves_of(X.rows) * kLanes));
@@ -103,6 +105,7 @@ class KdTree {
   void set_reference(const double* point) {
     std::copy_n(point, d_, reference_.begin());
     refit_reach(0, 0, leaves_);
+    measure_extent();
   }
 
   void coordinates(std::int32_t slot, double* out) const {
@@ -112,7 +115,8 @@ class KdTree {
 
   // The record farthest from the point; the lowest row index of several.
   Found farthest(const double* point) const {
-    Farthest query{point, distance_to_reference(point), {-1, 0, -1}, -1};
+    Farthest query{point, towards(point), squared_reference_distance(point), 0, {-1, 0, -1}};
+    query.slack = slack() * (query.to_reference + squared_extent_) + kUnderflow;
     if (size() > 0) farthest(0, 0, leaves_, query);
     return query.best;
   }
@@ -159,9 +163,10 @@ class KdTree {
   };
   struct Farthest {
     const double* point;
-    double to_reference;  // upper bound of the distance from the point to the reference
+    std::vector<double> towards;  // from the point to the reference
+    double to_reference;          // squared distance between the two
+    double slack;                 // more than the rounding error of the bound by reach
     Found best;
-    double least_reach;  // what lies nearer to the reference than this cannot be farther than best
   };
 
   static index_t leaves_of(index_t n) { return (n + kLanes - 1) / kLanes; }
@@ -179,11 +184,40 @@ class KdTree {
     nodes_.resize(static_cast<std::size_t>(2 * leaves_ - 1));
     boxes_.resize(static_cast<std::size_t>((2 * leaves_ - 1) * 2 * d_));
     leaf_counts_.resize(static_cast<std::size_t>(leaves_));
-    std::vector<double> scratch(static_cast<std::size_t>(kLanes * d_));
-    build(0, 0, leaves_, scratch, control);
+    // The first splits one after the other, then the subtrees below them side by side.
+    struct Subtree {
+      index_t node, a, b;
+    };
+    std::vector<Subtree> subtrees{{0, 0, leaves_}};
+    std::vector<Subtree> above;
+    for (std::size_t i = 0; i < subtrees.size() && subtrees.size() < kSubtrees;) {
+      const auto [node, a, b] = subtrees[i];
+      if (b - a < kSubtreeLeaves) {
+        ++i;
+        continue;
+      }
+      above.push_back(subtrees[i]);
+      split(a, b);
+      control.poll();
+      subtrees.erase(subtrees.begin() + static_cast<index_t>(i));
+      subtrees.push_back({node + 1, a, middle(a, b)});
+      subtrees.push_back({right(node, a, b), middle(a, b), b});
+    }
+    parallel_for(std::ssize(subtrees), 1, threads_, control, [&](index_t i, index_t) {
+      std::vector<double> scratch(static_cast<std::size_t>(kLanes * d_));
+      build(subtrees[i].node, subtrees[i].a, subtrees[i].b, scratch);
+    });
+    for (auto it = above.rbegin(); it != above.rend(); ++it) refit_node(it->node, it->a, it->b);
+    measure_extent();
   }
 
-  void build(index_t node, index_t a, index_t b, std::vector<double>& scratch, Control& control) {
+  // Puts the records of the leaves [a, b) on their side of the middle.
+  void split(index_t a, index_t b) {
+    const index_t begin = a * kLanes, end = std::min(built_, b * kLanes);
+    select(begin, end, middle(a, b) * kLanes, widest(begin, end));
+  }
+
+  void build(index_t node, index_t a, index_t b, std::vector<double>& scratch) {
     const index_t begin = a * kLanes;
     const index_t end = std::min(built_, b * kLanes);
     if (b - a == 1) {
@@ -196,10 +230,9 @@ class KdTree {
       refit_leaf(node, a);
       return;
     }
-    if (end - begin > 10000) control.poll();
-    select(begin, end, middle(a, b) * kLanes, widest(begin, end));
-    build(node + 1, a, middle(a, b), scratch, control);
-    build(right(node, a, b), middle(a, b), b, scratch, control);
+    split(a, b);
+    build(node + 1, a, middle(a, b), scratch);
+    build(right(node, a, b), middle(a, b), b, scratch);
     refit_node(node, a, b);
   }
 
@@ -265,6 +298,15 @@ class KdTree {
     nodes_[node] = {leaf_reach(leaf), static_cast<std::int32_t>(count), lowest};
   }
 
+  // Erasing records only makes it smaller.
+  void measure_extent() {
+    squared_extent_ = 0;
+    for (index_t j = 0; j < d_; ++j) {
+      const double extent = std::max(reference_[j] - box(0)[j], box(0)[d_ + j] - reference_[j]);
+      squared_extent_ += extent * extent;
+    }
+  }
+
   double leaf_reach(index_t leaf) const {
     double distances[kLanes];
     return block_distances(rows_.data() + leaf * kLanes * d_, d_, reference_.data(), distances)
@@ -296,16 +338,25 @@ class KdTree {
     nodes_[node].reach = std::max(nodes_[node + 1].reach, nodes_[right(node, a, b)].reach);
   }
 
-  // Upper bound of the squared distances to records in a node's box.
-  double farthest_bound(index_t node, const double* point) const {
+  // The lower of two upper bounds of the squared distances from the point to the records of a node.
+  // The first is the distance to the far corner of the box. The second takes
+  //   |x - p|^2 = |x - c|^2 + |c - p|^2 + 2 (x - c)(c - p),  c the reference,
+  // bounds the first term by the node's reach and the last one over the box. A round cloud leaves
+  // the corners of its outer boxes empty, so that the second is much the tighter there; the first
+  // is exact, which tells duplicates apart.
+  double farthest_bound(index_t node, const Farthest& query) const {
     const double* least = box(node);
-    double total = 0;
+    const double* greatest = least + d_;
+    double corner = 0, along = 0;
     for (index_t j = 0; j < d_; ++j) {
-      const double below = point[j] - least[j], above = least[d_ + j] - point[j];
+      const double below = query.point[j] - least[j], above = greatest[j] - query.point[j];
       const double difference = std::max(below, above);
-      total += difference * difference;
+      corner += difference * difference;
+      const double towards = query.towards[j];
+      along += towards * ((towards > 0 ? greatest[j] : least[j]) - reference_[j]);
     }
-    return total;
+    const double by_reach = nodes_[node].reach + query.to_reference + 2 * along + query.slack;
+    return by_reach < corner ? by_reach : corner;
   }
 
   double nearest_bound(index_t node, const double* point) const {
@@ -319,48 +370,47 @@ class KdTree {
     return total;
   }
 
-  // A squared distance has relative error below (d + 2) 2^-53, or an absolute one of d 2^-1074
-  // where squares underflow; this covers both several times.
-  double slack() const { return static_cast<double>(d_ + 16) * 0x1p-50; }
-  static constexpr double kUnderflow = 0x1p-960;
+  // Sums of d + 4 terms have a relative error below (d + 4) 2^-53 of the sum of their magnitudes,
+  // and an absolute one of d 2^-1074 where products underflow; this covers both several times.
+  double slack() const { return static_cast<double>(d_ + 16) * 0x1p-48; }
+  static constexpr double kUnderflow = 0x1p-1000;
 
-  double distance_to_reference(const double* point) const {
+  std::vector<double> towards(const double* point) const {
+    std::vector<double> difference(reference_);
+    for (index_t j = 0; j < d_; ++j) difference[j] -= point[j];
+    return difference;
+  }
+
+  double squared_reference_distance(const double* point) const {
     double total = 0;
     for (index_t j = 0; j < d_; ++j)
       total += (point[j] - reference_[j]) * (point[j] - reference_[j]);
-    return std::sqrt(total + kUnderflow) * (1 + slack());
+    return total;
   }
 
-  void improve(Farthest& query, const Found& candidate) const {
-    if (!(candidate.distance > query.best.distance ||
-          (candidate.distance == query.best.distance && candidate.record < query.best.record)))
-      return;
-    query.best = candidate;
-    // d(x, point) <= d(x, reference) + d(reference, point) must reach the best.
-    const double gap =
-        std::sqrt(candidate.distance) * (1 - slack()) - query.to_reference - kUnderflow;
-    query.least_reach = gap > 0 ? gap * gap * (1 - slack()) - kUnderflow : -1;
+  static void improve(Found& best, const Found& candidate) {
+    if (candidate.distance > best.distance ||
+        (candidate.distance == best.distance && candidate.record < best.record))
+      best = candidate;
   }
 
-  bool may_be_farther(index_t node, double bound, const Farthest& query) const {
-    const Node& n = nodes_[node];
-    return n.reach >= query.least_reach &&
-           (bound > query.best.distance ||
-            (bound == query.best.distance && n.lowest < query.best.record));
+  bool may_be_farther(index_t node, double bound, const Found& best) const {
+    return bound > best.distance || (bound == best.distance && nodes_[node].lowest < best.record);
   }
 
   void farthest(index_t node, index_t a, index_t b, Farthest& query) const {
     if (b - a == 1) {
-      scan_leaf(a, query.point, [&](const Found& f) { improve(query, f); }, &query.best, nullptr);
+      scan_leaf(
+          a, query.point, [&](const Found& f) { improve(query.best, f); }, &query.best, nullptr);
       return;
     }
     index_t child[2] = {node + 1, right(node, a, b)};
     double bound[2];
     for (int c = 0; c < 2; ++c)
-      bound[c] = nodes_[child[c]].count == 0 ? -1 : farthest_bound(child[c], query.point);
+      bound[c] = nodes_[child[c]].count == 0 ? -1 : farthest_bound(child[c], query);
     const int first = bound[1] > bound[0] ? 1 : 0;
     for (const int c : {first, 1 - first}) {
-      if (!may_be_farther(child[c], bound[c], query)) continue;
+      if (!may_be_farther(child[c], bound[c], query.best)) continue;
       if (c == 0)
         farthest(child[0], a, middle(a, b), query);
       else
@@ -412,10 +462,7 @@ class KdTree {
           leaf, point,
           [&](const Found& f) {
             if (nearest != nullptr) nearest->offer(f);
-            if (farthest != nullptr &&
-                (f.distance > farthest->distance ||
-                 (f.distance == farthest->distance && f.record < farthest->record)))
-              *farthest = f;
+            if (farthest != nullptr) improve(*farthest, f);
           },
           farthest, nearest);
     }
@@ -447,7 +494,11 @@ class KdTree {
     refit_node(node, a, b);
   }
 
+  static constexpr index_t kSubtreeLeaves = 256;  // below that, threads cost more than they save
+  static constexpr std::size_t kSubtrees = 16;
+
   index_t d_;
+  int threads_;
   index_t built_ = 0;
   index_t leaves_ = 0;
   std::vector<double> rows_;           // row by row while building, then block by block
@@ -456,6 +507,7 @@ class KdTree {
   std::vector<Node> nodes_;
   std::vector<double> boxes_;
   std::vector<double> reference_;
+  double squared_extent_ = 0;  // squared distance from the reference to the far corner of all boxes
 };
 
 }  // namespace dpmicro

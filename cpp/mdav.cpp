@@ -26,8 +26,8 @@ class Mean {
     for (index_t j = 0; j < X.cols; ++j) sums_[j].add(X(record, j));
     ++count_;
   }
-  void subtract(const MatrixView& X, index_t record) {
-    for (index_t j = 0; j < X.cols; ++j) sums_[j].subtract(X(record, j));
+  void subtract(const double* row) {
+    for (std::size_t j = 0; j < sums_.size(); ++j) sums_[j].subtract(row[j]);
     --count_;
   }
   void value(double* out) const {
@@ -66,9 +66,9 @@ void mdav(const MatrixView& X, index_t k, int threads, Control& control, label_t
   check_cluster_size(k, n);
   resolve_threads(threads);
   Mean mean = mean_of_all(X, control);
-  KdTree tree(X, control);
+  KdTree tree(X, threads, control);
   Nearest cluster(k);
-  std::vector<double> centre(d), r(d), s(d);
+  std::vector<double> centre(d), r(d), s(d), row(d);
   label_t next = 0;
   index_t referenced = 0;  // records left when the reference was set; 0 when there is none
 
@@ -89,7 +89,8 @@ void mdav(const MatrixView& X, index_t k, int threads, Control& control, label_t
   const auto close_cluster = [&] {
     for (const Found& found : cluster.found()) {
       labels[found.record] = next;
-      mean.subtract(X, found.record);
+      tree.coordinates(found.slot, row.data());  // not from X, whose row is in no cache
+      mean.subtract(row.data());
     }
     tree.erase(cluster.found());
     ++next;
@@ -134,7 +135,7 @@ void vmdav(const MatrixView& X, index_t k, double gamma, int threads, Control& c
     throw InputError("gamma must be 0 or a positive number; 0 gives groups of exactly k");
   std::vector<double> centre(d), point(d);
   mean_of_all(X, control).value(centre.data());
-  KdTree tree(X, control);
+  KdTree tree(X, threads, control);
   tree.set_reference(centre.data());
   Nearest cluster(k), closest(1), two(2);
   label_t next = 0;

@@ -229,7 +229,8 @@ DiscreteLaplace::DiscreteLaplace(std::uint64_t numerator, u128 denominator)
         "the scale needs a numerator below 2^62 and a denominator below 2^126; use a simpler "
         "fraction");
   if (numerator > denominator << 56 && denominator >> 70 == 0)
-    throw InputError("the scale of the noise is above 2^56 steps; use a coarser grid");
+    throw InputError(
+        "the noise would be above 2^56 steps; give it a larger epsilon or use a coarser grid");
 }
 
 __int128 DiscreteLaplace::draw(Generator& generator) const {

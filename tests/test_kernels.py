@@ -93,7 +93,7 @@ def test_an_exception_in_a_worker_thread_reaches_the_caller() -> None:
 
 
 def test_the_gil_is_released_while_computing() -> None:
-    X, labels = table(2_000_000, 8), np.zeros(2_000_000, np.int32)
+    X, labels = np.ones((2_000_000, 8)), np.zeros(2_000_000, np.int32)
     span: list[float] = []
 
     def compute() -> None:
@@ -112,7 +112,7 @@ def test_the_gil_is_released_while_computing() -> None:
 
 
 def test_progress_is_reported_and_its_exception_stops_the_call() -> None:
-    X, labels = table(4_000_000, 4), np.zeros(4_000_000, np.int32)
+    X, labels = np.ones((4_000_000, 4)), np.zeros(4_000_000, np.int32)
     shares: list[float] = []
     _core.sse(X, labels, threads=1, progress=shares.append)
     assert shares
@@ -127,7 +127,7 @@ def test_progress_is_reported_and_its_exception_stops_the_call() -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a POSIX timer")
 def test_a_signal_stops_a_kernel_in_the_middle() -> None:
-    X, labels = table(2_000_000, 16), np.zeros(2_000_000, np.int32)
+    X, labels = np.ones((2_000_000, 16)), np.zeros(2_000_000, np.int32)
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -136,11 +136,13 @@ def test_a_signal_stops_a_kernel_in_the_middle() -> None:
     try:
         for threads in (1, 2):
             signal.setitimer(signal.ITIMER_REAL, 0.005)
-            with pytest.raises(KeyboardInterrupt):
-                # Signals are looked at inside the call; a call that ends first would return a number.
-                _core.sse(X, labels, threads=threads)
+            try:
+                # Signals are looked at inside the call; a call that ended first would return a number.
+                result = _core.sse(X, labels, threads=threads)
                 signal.setitimer(signal.ITIMER_REAL, 0)
-                pytest.fail("the call was not interrupted")
+            except KeyboardInterrupt:
+                result = None
+            assert result is None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -156,13 +158,16 @@ def test_ctrl_c_stops_a_long_call_within_a_second() -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    time.sleep(1)
-    assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    sent = time.perf_counter()
-    _, errors = process.communicate(timeout=30)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(1)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        sent = time.perf_counter()
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
     # Stopping within a second is the requirement; a loaded machine gets some slack.
     assert time.perf_counter() - sent < 3
     assert "KeyboardInterrupt" in errors
@@ -170,7 +175,9 @@ def test_ctrl_c_stops_a_long_call_within_a_second() -> None:
 
 def test_import_is_light() -> None:
     program = "import sys, dpmicro_native; print(sorted({m.split('.')[0] for m in sys.modules}))"
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
     assert "numpy" in loaded
     for heavy in ("pyarrow", "click", "rich", "plotly", "scipy", "pandas", "polars"):
         assert f"'{heavy}'" not in loaded

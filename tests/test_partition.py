@@ -7,6 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from dpmicro_native import _core
 from dpmicro_native.errors import InputError
 from dpmicro_native.partition import (
@@ -23,8 +26,6 @@ from dpmicro_native.partition import (
     sse,
     vmdav,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from reference import partition as reference
 
 PATHS = ["auto", "tree", "scan"]

@@ -119,7 +119,10 @@ def test_from_toml(tmp_path: Path) -> None:
         ("[columns]\nx = 3", "column 'x' needs a type"),
         ("[columns]\nx = {type = 'numerical'}", "unknown type 'numerical'; did you mean 'numeric'"),
         ("[columns]\nx = {type = 'numeric'}", "needs lower and upper"),
-        ("[columns]\nx = {type = 'numeric', lower = 1, upper = 0}", "column 'x': bounds 1 and 0 are inverted"),
+        (
+            "[columns]\nx = {type = 'numeric', lower = 1, upper = 0}",
+            "column 'x': bounds 1 and 0 are inverted",
+        ),
         ("[columns]\nx = {type = 'numeric', lower = 0, uper = 1}", "did you mean 'upper'"),
         ("[columns]\nx = {type = 'drop'}\n[individual]\ncolum = 'id'", "did you mean 'column'"),
     ],

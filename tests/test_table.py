@@ -125,7 +125,9 @@ def test_values_outside_the_bounds_are_clamped() -> None:
 
 
 @given(
-    st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.lists(st.floats(0, 1), min_size=2, max_size=20, unique=True)
+    st.floats(-1e6, 1e6),
+    st.floats(1e-3, 1e6),
+    st.lists(st.floats(0, 1), min_size=2, max_size=20, unique=True),
 )
 def test_there_and_back(lower: float, width: float, shares: list[float]) -> None:
     bounds = Numeric(lower, lower + width)
@@ -195,7 +197,9 @@ def test_other_objects_are_refused() -> None:
 
 
 def test_mixed_pandas_columns_are_refused_without_a_value() -> None:
-    frame = pd.DataFrame({"age": [1, "forty", 3.5], "pay": [1, 2, 3], "city": list("abc"), "note": list("abc")})
+    frame = pd.DataFrame(
+        {"age": [1, "forty", 3.5], "pay": [1, 2, 3], "city": list("abc"), "note": list("abc")}
+    )
     with pytest.raises(InputError) as refused:
         release(frame)
     assert "forty" not in str(refused.value)

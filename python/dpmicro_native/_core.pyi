@@ -1,8 +1,7 @@
 """The compiled core. Private: use the names that dpmicro_native exports."""
 
-from collections.abc import Callable
-from typing import Literal
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,6 +33,7 @@ def insensitive_ranking(U: ArrayLike, k: int, *, progress: Progress = None) -> N
 def optimal_univariate(
     x: ArrayLike, *, noise_cost: float = 0.0, min_size: int = 1, progress: Progress = None
 ) -> NDArray[np.int32]: ...
+
 # noise
 def push_seed(key: bytes) -> None: ...
 def pop_seed() -> None: ...

@@ -23,7 +23,6 @@ from .schema import Schema
 from .table import complete_rows, read_table, unit_cube
 
 if TYPE_CHECKING:
-    from .certificate import Certificate
     from .files import FileOptions
 
 _CANDIDATES = 24  # records that the search for a pair tries
@@ -63,14 +62,14 @@ class Audit:
         """The result in a sentence or two."""
         if self.contradicted:
             return (
-                f"CONTRADICTED: the certificate claims epsilon = {self.epsilon:g}, and the runs show more. Do not "
-                "publish; please report this as a security problem."
+                f"CONTRADICTED: the certificate claims epsilon = {self.epsilon:g}, and the runs show more. "
+                "Do not publish; please report this as a security problem."
             )
         sentence = f"The claim of epsilon = {self.epsilon:g}, {self.scope}, is not contradicted."
         if self.recomputed.epsilon > self.epsilon:
             sentence += (
-                " It rests on the partition: between these two tables the partition changes, and the runs tell "
-                "them apart better than epsilon allows. That is outside the guarantee."
+                " It rests on the partition: between these two tables the partition changes, and the runs "
+                "tell them apart better than epsilon allows. That is outside the guarantee."
             )
         return sentence
 
@@ -109,7 +108,8 @@ def audit(
     """
     if not isinstance(method, MicroaggregatedDP):
         raise InputError(
-            f"{method.name} cannot be audited; the audit runs the methods that release noisy means, such as MDAV_DP"
+            f"{method.name} cannot be audited; the audit runs the methods that release noisy means, such as "
+            "MDAV_DP"
         )
     if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1000:
         raise InputError("runs must be a whole number of at least 1000; 200000 is usual")
@@ -120,28 +120,17 @@ def audit(
     U = unit_cube(source, schema, schema.numeric)
     certificate = certify(method, schema, "shuffled", len(U), seeded=False)
     report = progress or (lambda share: None)
-    bounds = []
-    for number, fixed in enumerate((True, False)):
-        mechanism = _Mechanism(schema, method, len(U), _labels(U, schema, method) if fixed else None)
-        bounds.append(
-            _bound(mechanism, U, runs, confidence, lambda share, done=number: report((done + share) / 2))
-        )
-    return _result(certificate, runs, confidence, *bounds)
-
-
-def _result(
-    certificate: Certificate, runs: int, confidence: float, given_partition: Bound, recomputed: Bound
-) -> Audit:
-    assert certificate.epsilon is not None
+    fixed = _Mechanism(schema, method, len(U), _labels(U, schema, method))
+    anew = _Mechanism(schema, method, len(U), None)
     return Audit(
         certificate.method,
         certificate.guarantee,
         certificate.scope,
-        float(certificate.epsilon),
+        float(method.epsilon),
         runs,
         confidence,
-        given_partition,
-        recomputed,
+        given_partition=_bound(fixed, U, runs, confidence, lambda share: report(share / 2)),
+        recomputed=_bound(anew, U, runs, confidence, lambda share: report(0.5 + share / 2)),
     )
 
 
@@ -202,7 +191,7 @@ class _Mechanism:
         return found
 
     def noisy(self, number: int, clusters: _Clusters, runs: int) -> tuple[NDArray[np.float64], list[float]]:
-        """Runs x clusters x attributes noisy sums in widths, drawn by the release's own code; their scales."""
+        """Runs x clusters x attributes noisy sums in widths, drawn by the release's code; their scales."""
         group = self.method.grouped(self.schema)[number]
         repeated = np.tile(clusters.sums, (runs, 1))
         noisy, scales = mask_sums(repeated, group, self._partition(number), self.schema, self.method, self.n)
@@ -245,12 +234,11 @@ def _bound(
     report: Callable[[float], object],
 ) -> Bound:
     rows, first, second = _worst_pair(mechanism, U)
-    scores = []
-    for number, table in enumerate((first, second)):
-        scores.append(_scores(mechanism, table, first, second, runs, lambda s, k=number: report((k + s) / 2)))
+    a = _scores(mechanism, first, first, second, runs, lambda share: report(share / 2))
+    b = _scores(mechanism, second, first, second, runs, lambda share: report(0.5 + share / 2))
     half = runs // 2
-    event = choose_event(scores[0][:half], scores[1][:half], confidence)
-    epsilon, probabilities = event_bound(event, scores[0][half:], scores[1][half:], confidence)
+    event = choose_event(a[:half], b[:half], confidence)
+    epsilon, probabilities = event_bound(event, a[half:], b[half:], confidence)
     return Bound(tuple(int(row) for row in rows), epsilon, probabilities)
 
 
@@ -333,9 +321,13 @@ class Event:
 
 
 def choose_event(first: NDArray[np.float64], second: NDArray[np.float64], confidence: float) -> Event:
-    """The threshold whose bound is best on these runs; it must be judged on others."""
+    """The threshold whose bound is best on these runs; it must be judged on others.
+
+    The best of many bounds is partly luck, the more so for rare events; so more confidence is asked here.
+    """
+    confidence = 1 - (1 - confidence) / 1000
     pooled = np.sort(np.concatenate([first, second]))
-    shares = np.concatenate([np.geomspace(1e-4, 0.5, 24), 1 - np.geomspace(1e-4, 0.5, 24)])
+    shares = np.concatenate([np.geomspace(1e-3, 0.5, 24), 1 - np.geomspace(1e-3, 0.5, 24)])
     thresholds = np.unique(pooled[(shares * (len(pooled) - 1)).astype(int)])
     # A hair inside: scores that are equal but for rounding belong together.
     slack = 1e-9 * max(1.0, float(np.abs(pooled[[0, -1]]).max()))

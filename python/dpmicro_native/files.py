@@ -66,7 +66,9 @@ class FileFormat:
             raise InputError(
                 f"{path.name}: unknown kind of file; use .csv, .tsv, .csv.gz, .csv.zst, .parquet, .arrow or .feather"
             )
-        return cls(kind, "".join(suffixes[-1:] + path.suffixes[-1:] if compression else suffixes[-1:]), compression)
+        return cls(
+            kind, "".join(suffixes[-1:] + path.suffixes[-1:] if compression else suffixes[-1:]), compression
+        )
 
 
 def read_file(path: Path, options: FileOptions | None = None) -> tuple[pa.Table, FileFormat]:
@@ -108,7 +110,9 @@ def _place(message: str) -> str:
         return f"row {row} has {got} fields where {expected} are expected; check quotes and the delimiter"
     columns = re.search(r"Expected (\d+) columns, got (\d+)", message)
     if columns:
-        return f"a row has {columns[2]} fields where {columns[1]} are expected; check quotes and the delimiter"
+        return (
+            f"a row has {columns[2]} fields where {columns[1]} are expected; check quotes and the delimiter"
+        )
     if "UTF8" in message or "codec" in message or "decode" in message:
         return "it is not UTF-8 text; give its encoding, for example --encoding latin-1"
     return "it is damaged or not what its name says"

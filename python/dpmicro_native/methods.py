@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, Union
+from typing import Any, Literal, TypeAlias
 
 from .certificate import Guarantee, Neighbours, Scope
 from .errors import BudgetError, InputError
@@ -15,8 +16,8 @@ from .mask import Budget, exact
 from .partition import IR, MDAV, VMDAV, Insensitive, Optimal, Partition, Singletons
 from .schema import Categorical, Keep, Numeric, Schema
 
-Groups = Union[Literal["together", "each"], tuple[tuple[str, ...], ...]]
-Split = Union[Literal["even", "width"], Mapping[str, Any]]
+Groups: TypeAlias = Literal["together", "each"] | tuple[tuple[str, ...], ...]
+Split: TypeAlias = Literal["even", "width"] | Mapping[str, Any]
 Order = Literal["shuffled", "aligned"]
 
 
@@ -93,9 +94,7 @@ class Microaggregation(Method):
         if not isinstance(self.groups, str):
             self._check_groups(schema)
         if any(len(group) > 1 for group in self.grouped(schema)) and self.partition.univariate:
-            raise InputError(
-                f"{self.name}: this partition orders one attribute at a time; use groups='each'"
-            )
+            raise InputError(f"{self.name}: this partition orders one attribute at a time; use groups='each'")
 
     def _check_groups(self, schema: Schema) -> None:
         named = [name for group in self.groups for name in group]
@@ -176,11 +175,18 @@ class MicroaggregatedDP(Microaggregation):
     norm: Literal["unit", "raw"] = "unit"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", exact(self.epsilon))
+        try:
+            object.__setattr__(self, "epsilon", exact(self.epsilon))
+        except InputError:
+            raise BudgetError("epsilon must be a finite positive number, such as 1") from None
         if self.epsilon <= 0:
-            raise BudgetError("epsilon must be positive; smaller means more noise and more privacy, such as 1")
+            raise BudgetError(
+                "epsilon must be positive, such as 1; smaller means more noise and more privacy"
+            )
         if isinstance(self.split, str) and self.split not in ("even", "width"):
-            raise InputError(f"split = {self.split!r} is unknown; use 'even', 'width' or weights per attribute")
+            raise InputError(
+                f"split = {self.split!r} is unknown; use 'even', 'width' or weights per attribute"
+            )
         if self.norm not in ("unit", "raw"):
             raise InputError(f"norm = {self.norm!r} is unknown; use 'unit' or 'raw'")
 
@@ -209,7 +215,9 @@ class MicroaggregatedDP(Microaggregation):
             return Budget.by_weights(self.epsilon, self._weights(schema))
         weights: dict[str, Fraction] = {}
         for group in groups:
-            share = sum((widths[name] for name in group), Fraction(0)) if self.split == "width" else Fraction(1)
+            share = (
+                sum((widths[name] for name in group), Fraction(0)) if self.split == "width" else Fraction(1)
+            )
             parts = {name: widths[name] if self.norm == "raw" else Fraction(1) for name in group}
             weights |= {name: share * part / sum(parts.values()) for name, part in parts.items()}
         return Budget.by_weights(self.epsilon, {name: weights[name] for name in schema.numeric})
@@ -265,7 +273,9 @@ class MicroaggregatedDP(Microaggregation):
                 "it, and the sizes of the clusters can be read from the release."
             )
         if order == "aligned" and not isinstance(self.partition, Singletons):
-            sentences.append("Rows are in the order of the input, which reveals who shares a cluster with whom.")
+            sentences.append(
+                "Rows are in the order of the input, which reveals who shares a cluster with whom."
+            )
         public = [name for name, column in schema.columns.items() if isinstance(column, Keep)]
         if public:
             sentences.append(
@@ -291,7 +301,7 @@ def worst_case_cluster_size(n: int, epsilon: Fraction) -> int:
     >>> worst_case_cluster_size(1000, Fraction(1))
     25
     """
-    best = round(float(16 * n / epsilon**2) ** (1 / 3))
+    best: int = round(float(16 * n / epsilon**2) ** (1 / 3))
     return max(1, min(n, max(2, best)))
 
 
@@ -316,7 +326,9 @@ class Entry:
 _CATALOGUE: dict[str, Entry] = {}
 
 
-def _named(name: str, guarantee: str, summary: str) -> Callable[[Callable[..., Method]], Callable[..., Method]]:
+def _named(
+    name: str, guarantee: str, summary: str
+) -> Callable[[Callable[..., Method]], Callable[..., Method]]:
     def register(build: Callable[..., Method]) -> Callable[..., Method]:
         _CATALOGUE[name] = Entry(build, guarantee, summary)
         return build
@@ -350,7 +362,9 @@ def method(name: str, **parameters: Any) -> Method:
             raise InputError(f"{name} has no parameter {key!r}{hint}")
     for key, parameter in accepted.items():
         if parameter.default is inspect.Parameter.empty and key not in parameters:
-            example = {"epsilon": "epsilon=1", "k": "k=5", "gamma": "gamma=0.2", "delta": "delta=1e-6"}.get(key, key)
+            example = {"epsilon": "epsilon=1", "k": "k=5", "gamma": "gamma=0.2", "delta": "delta=1e-6"}.get(
+                key, key
+            )
             raise InputError(f"{name} needs {key}; for example {example}")
     return build(**parameters)
 
@@ -358,15 +372,18 @@ def method(name: str, **parameters: Any) -> Method:
 def _whole(k: Any) -> int:
     if isinstance(k, bool) or not hasattr(k, "__index__"):
         raise InputError("k must be a whole number, such as k=5")
-    if (k := k.__index__()) < 1:
-        raise InputError(f"k must be at least 1, not {k}; it is the smallest cluster size")
-    return int(k)
+    size: int = operator.index(k)
+    if size < 1:
+        raise InputError(f"k must be at least 1, not {size}; it is the smallest cluster size")
+    return size
 
 
 def _groups(groups: Any) -> Groups:
     if isinstance(groups, str):
         if groups not in ("together", "each"):
-            raise InputError(f"groups = {groups!r} is unknown; use 'together', 'each' or lists of column names")
+            raise InputError(
+                f"groups = {groups!r} is unknown; use 'together', 'each' or lists of column names"
+            )
         return groups  # type: ignore[return-value]
     return tuple(tuple(group) for group in groups)
 
@@ -386,12 +403,20 @@ def _vmdav(k: int, gamma: float = 0.2, groups: Groups = "together") -> Method:
     return Microaggregation(name="VMDAV", partition=VMDAV(_whole(k), gamma), groups=_groups(groups))
 
 
-@_named("IR", "k-anonymity of each attribute", "Each attribute sorted and cut into runs of k, replaced by their mean.")
+@_named(
+    "IR",
+    "k-anonymity of each attribute",
+    "Each attribute sorted and cut into runs of k, replaced by their mean.",
+)
 def _ir(k: int) -> Method:
     return Microaggregation(name="IR", partition=IR(_whole(k)), groups="each")
 
 
-@_named("OPT", "k-anonymity of each attribute", "Each attribute in the runs of at least k with the least squared error.")
+@_named(
+    "OPT",
+    "k-anonymity of each attribute",
+    "Each attribute in the runs of at least k with the least squared error.",
+)
 def _opt(k: int) -> Method:
     return Microaggregation(name="OPT", partition=Optimal(min_size=_whole(k)), groups="each")
 
@@ -426,16 +451,24 @@ def _mdav_ir_dp_2(epsilon: Any, k: int | None = None) -> Method:
     return _mean_of("MDAV_IR_DP_2", MDAV, k, epsilon, "each", split="width")
 
 
-@_named("OPT_DP_1", _GIVEN, "Noisy means of the clusters with the least expected error, epsilon split evenly.")
+@_named(
+    "OPT_DP_1", _GIVEN, "Noisy means of the clusters with the least expected error, epsilon split evenly."
+)
 def _opt_dp_1(epsilon: Any, min_size: int = 1) -> Method:
     partition = Optimal(min_size=_whole(min_size))
-    return MicroaggregatedDP(name="OPT_DP_1", partition=partition, groups="each", epsilon=epsilon, split="even")
+    return MicroaggregatedDP(
+        name="OPT_DP_1", partition=partition, groups="each", epsilon=epsilon, split="even"
+    )
 
 
-@_named("OPT_DP_2", _GIVEN, "Noisy means of the clusters with the least expected error, epsilon split by width.")
+@_named(
+    "OPT_DP_2", _GIVEN, "Noisy means of the clusters with the least expected error, epsilon split by width."
+)
 def _opt_dp_2(epsilon: Any, min_size: int = 1) -> Method:
     partition = Optimal(min_size=_whole(min_size))
-    return MicroaggregatedDP(name="OPT_DP_2", partition=partition, groups="each", epsilon=epsilon, split="width")
+    return MicroaggregatedDP(
+        name="OPT_DP_2", partition=partition, groups="each", epsilon=epsilon, split="width"
+    )
 
 
 @_named("INS_DP", _ALWAYS, "Noisy means of insensitive clusters: the earlier method, for comparison.")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -78,7 +75,9 @@ class Release:
         return Path(directory)
 
     def __repr__(self) -> str:
-        return f"<Release {self._arrow.num_rows} rows x {self._arrow.num_columns} columns; {self.certificate!r}>"
+        return (
+            f"<Release {self._arrow.num_rows} rows x {self._arrow.num_columns} columns; {self.certificate!r}>"
+        )
 
     def _repr_html_(self) -> str:
         return f"<p>{self._arrow.num_rows} rows, {self._arrow.num_columns} columns</p>{self.certificate._repr_html_()}"
@@ -155,7 +154,9 @@ def limit_records(source: Table, schema: Schema) -> tuple[Table, int]:
 
     column = source.arrow.column(schema.individual)
     if column.null_count:
-        raise InputError(f"column {schema.individual!r} says whose record it is and has missing values; fill them")
+        raise InputError(
+            f"column {schema.individual!r} says whose record it is and has missing values; fill them"
+        )
     codes = pc.dictionary_encode(column.combine_chunks()).indices.to_numpy(zero_copy_only=False)
     shuffled = permutation(source.rows)
     by_person = shuffled[np.argsort(codes[shuffled], kind="stable")]
@@ -280,7 +281,9 @@ def certify(method: Method, schema: Schema, order: Order, n: int, seeded: bool) 
         name for name, column in schema.columns.items() if isinstance(column, Numeric) and column.from_data
     ]
     if seeded:
-        assumptions.append("NOT PRIVATE: the random numbers were seeded for a test and can be repeated by anyone.")
+        assumptions.append(
+            "NOT PRIVATE: the random numbers were seeded for a test and can be repeated by anyone."
+        )
     if bounds_read_data:
         assumptions.append(
             f"NOT PRIVATE: the bounds of {', '.join(bounds_read_data)} were read from the data, which voids the claim."

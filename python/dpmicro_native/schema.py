@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Union
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
 
 from .errors import InputError
+from .mask import exact
 
 if TYPE_CHECKING:
     from .hierarchy import Hierarchy
@@ -41,10 +44,12 @@ class Numeric:
     def __post_init__(self) -> None:
         for name in ("lower", "upper"):
             value = getattr(self, name)
+            value = value.item() if isinstance(value, np.generic) else value
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
                 raise InputError(
                     f"the {name} bound must be a finite number; give public bounds such as Numeric(0, 120)"
                 )
+            object.__setattr__(self, name, value)
         if not self.lower < self.upper:
             raise InputError(
                 f"bounds {self.lower} and {self.upper} are inverted or equal; the lower bound must be smaller"
@@ -57,7 +62,7 @@ class Numeric:
     @property
     def width(self) -> Fraction:
         """Upper minus lower bound, exactly as written."""
-        return Fraction(repr(self.upper)) - Fraction(repr(self.lower))
+        return exact(self.upper) - exact(self.lower)
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ class Drop:
     """Leave the column out of the release."""
 
 
-Column = Union[Numeric, Categorical, Keep, Drop]
+Column: TypeAlias = Numeric | Categorical | Keep | Drop
 _TYPES: dict[str, type[Any]] = {"numeric": Numeric, "categorical": Categorical, "keep": Keep, "drop": Drop}
 
 
@@ -116,7 +121,11 @@ class Schema:
         object.__setattr__(
             self, "columns", MappingProxyType({str(name): column for name, column in self.columns.items()})
         )
-        if isinstance(self.max_records, bool) or not isinstance(self.max_records, int) or self.max_records < 1:
+        if (
+            isinstance(self.max_records, bool)
+            or not isinstance(self.max_records, int)
+            or self.max_records < 1
+        ):
             raise InputError("max_records must be a whole number of at least 1")
         if self.individual is None and self.max_records != 1:
             raise InputError("max_records needs individual=, the column that says whose record it is")
@@ -232,7 +241,8 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     else:
         import tomli as tomllib
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        document: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return document
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or 'unreadable'}") from None
     except UnicodeDecodeError:

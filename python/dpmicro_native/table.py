@@ -92,11 +92,11 @@ def _from_numpy(array: NDArray[Any], names: Sequence[str]) -> pa.Table:
     if array.dtype.kind not in "fiu":
         raise InputError("a numpy table must hold numbers; use a pandas or pyarrow frame for mixed columns")
     if array.shape[1] != len(names):
-        raise InputError(f"the array has {array.shape[1]} columns and the schema {len(names)}; they must agree")
+        raise InputError(
+            f"the array has {array.shape[1]} columns and the schema {len(names)}; they must agree"
+        )
     # from_pandas: NaN means missing, as it does in a frame.
-    return pa.table(
-        {name: pa.array(array[:, j], from_pandas=True) for j, name in enumerate(names)}
-    )
+    return pa.table({name: pa.array(array[:, j], from_pandas=True) for j, name in enumerate(names)})
 
 
 def numeric_values(column: pa.ChunkedArray, name: str) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Canonne, Kamath & Steinke 2020, Algorithms 1 and 2; McKenna & Sheldon 2020, Algorithm 1; McSherry & Talwar 2007.
+"""Canonne, Kamath & Steinke 2020, Algorithms 1 and 2; exact probabilities of private selection.
 
 Word for word, with Python's integers and the system's generator, as oracle and as baseline of the benchmarks.
 """
@@ -62,20 +62,22 @@ def discrete_laplace_probability(y: int, scale: float) -> float:
 
 
 def permute_and_flip_probabilities(scores: Sequence[float], factor: float) -> np.ndarray:
-    """Exact: let every candidate arrive at a uniform time t. Candidate i wins if its coin p_i is true and the coin
-    of each j that arrives earlier is false: the integral over t of p_i prod_{j != i} (1 - t p_j)."""
+    """McKenna & Sheldon 2020, Algorithm 1. Let every candidate arrive at a uniform time t. Candidate i wins
+    if its coin p_i is true and the coin of each j that arrives earlier is false: the integral over t of
+    p_i prod_{j != i} (1 - t p_j)."""
     p = np.exp(-factor * (max(scores) - np.asarray(scores, dtype=float)))
     chosen = []
     for i in range(len(p)):
-        polynomial = np.polynomial.Polynomial([p[i]])
+        polynomial = np.array([p[i]])  # coefficients of 1, t, t^2, ...
         for j in range(len(p)):
             if j != i:
-                polynomial = polynomial * np.polynomial.Polynomial([1.0, -p[j]])
-        chosen.append(polynomial.integ()(1.0))
+                polynomial = np.convolve(polynomial, [1.0, -p[j]])
+        chosen.append((polynomial / np.arange(1, len(polynomial) + 1)).sum())
     return np.array(chosen)
 
 
 def exponential_mechanism_probabilities(scores: Sequence[float], factor: float) -> np.ndarray:
+    """McSherry & Talwar 2007."""
     weights = np.exp(-factor * (max(scores) - np.asarray(scores, dtype=float)))
     return weights / weights.sum()
 
