@@ -70,8 +70,12 @@ def test_right_mechanisms_are_not_flagged(name: str) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_half_the_noise_is_flagged(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     halve(monkeypatch)
-    # For INS_DP a table at which every cluster moves: the record with the lowest distance goes to the top.
-    table = np.repeat([[0.0, 0.0], [1.0, 1.0]], 20, axis=0) if name == "INS_DP" else PEOPLE
+    table = PEOPLE
+    if (
+        name == "INS_DP"
+    ):  # a record that goes from (0, 0) to (0, 1) pushes one at (0.9, 0) to the other cluster
+        table = np.repeat([[0.0, 0.0], [0.9, 0.0]], 20, axis=0)
+        table[-1, 1] = 0.1  # no column may be constant
     result = run(name, table, SCHEMA, **METHODS[name])
     assert result.contradicted, result
     assert "CONTRADICTED" in result.verdict
@@ -119,9 +123,9 @@ def test_sizes_that_depend_on_the_data_tell_tables_apart() -> None:
 
 
 def test_false_alarms_are_rarer_than_promised() -> None:
-    alarms = sum(audit_of_two_laplace_lists(seed, scale=1.0, confidence=0.8) > 1 for seed in range(300))
-    assert alarms <= stats.binom.isf(1e-6, 300, 0.2)
-    assert all(audit_of_two_laplace_lists(seed, scale=0.5, confidence=0.8) > 1 for seed in range(20))
+    alarms = sum(audit_of_two_laplace_lists(seed, scale=1.0, confidence=0.8) > 1 for seed in range(100))
+    assert alarms <= stats.binom.isf(1e-6, 100, 0.2)
+    assert all(audit_of_two_laplace_lists(seed, scale=0.5, confidence=0.8) > 1 for seed in range(10))
 
 
 def audit_of_two_laplace_lists(seed: int, scale: float, confidence: float) -> float:

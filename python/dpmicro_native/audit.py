@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from .errors import InputError
 from .mask import cluster_sums
 from .methods import Method, MicroaggregatedDP
-from .release import GRID_BITS, certify, limit_records, mask_sums
 from .partition import Partition
+from .release import GRID_BITS, certify, limit_records, mask_sums
 from .schema import Schema
 from .table import complete_rows, read_table, unit_cube
 
@@ -327,7 +327,7 @@ def choose_event(first: NDArray[np.float64], second: NDArray[np.float64], confid
     """
     confidence = 1 - (1 - confidence) / 1000
     pooled = np.sort(np.concatenate([first, second]))
-    shares = np.concatenate([np.geomspace(1e-3, 0.5, 24), 1 - np.geomspace(1e-3, 0.5, 24)])
+    shares = np.concatenate([np.geomspace(1e-3, 0.5, 16), 1 - np.geomspace(1e-3, 0.5, 16)])
     thresholds = np.unique(pooled[(shares * (len(pooled) - 1)).astype(int)])
     # A hair inside: scores that are equal but for rounding belong together.
     slack = 1e-9 * max(1.0, float(np.abs(pooled[[0, -1]]).max()))
@@ -358,7 +358,13 @@ def lower_probability(hits: int, runs: int, error: float) -> float:
     if hits == 0:
         return 0.0
     # The p for which so many hits or more have probability `error`: P(Bin(runs, p) >= hits) = I_p(hits, ...).
-    return _bisect(lambda p: _incomplete_beta(hits, runs - hits + 1, p) <= error)[0]
+    # The smaller end of the bisection is on the safe side.
+    low, high = 0.0, hits / runs
+    while high - low > 1e-13 * high:
+        middle = (low + high) / 2
+        below = _incomplete_beta(hits, runs - hits + 1, middle) <= error
+        low, high = (middle, high) if below else (low, middle)
+    return low
 
 
 def upper_probability(hits: int, runs: int, error: float) -> float:
@@ -368,14 +374,6 @@ def upper_probability(hits: int, runs: int, error: float) -> float:
     0.1762
     """
     return 1.0 - lower_probability(runs - hits, runs, error)
-
-
-def _bisect(holds: Callable[[float], bool]) -> tuple[float, float]:
-    """The last p in [0, 1] for which a property that ends somewhere holds, and one for which it does not."""
-    low, high = 0.0, 1.0
-    while (middle := (low + high) / 2) not in (low, high):
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low, high
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:
