@@ -1,6 +1,7 @@
 """Noise beside numpy's (fast, not private) and OpenDP's (exact, slow), and the reference algorithm in Python.
 
-Run with ``pytest bench/test_noise.py``; the table at the end holds the best time of each, per 10^6 draws or records.
+Run with ``pytest bench/test_noise.py``; the table at the end holds the best time of each,
+per 10^6 draws or records.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pytest
 from dpmicro_native import mask
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from reference import noise as reference  # noqa: E402
+from reference import noise as reference
 
 MILLION = 10**6
 SCALE = 2**40

@@ -321,7 +321,8 @@ def test_permute_and_flip_never_expects_less_than_the_exponential_mechanism() ->
         ([Fraction(1, 3), 0.5, 0], 2, 0.5, 30_000),
         ([-(2**62), 2**62], Fraction(1, 2**62), 1, 30_000),  # the gap needs 64 bits
         ([0.1, 1.0, 1e-20], 1, 1, 3_000),  # needs Python's large integers
-        ([0, 1], Fraction(3**50, 3**50 + 1), 1, 3_000),
+        ([0, 1], Fraction(3**50, 3**50 + 1), 1, 3_000),  # so does this
+        (np.array([2**64 - 1, 2**64 - 3], np.uint64), 1, 1, 30_000),
     ],
 )
 def test_choices_have_their_exact_probabilities(choose, scores, epsilon, sensitivity, draws) -> None:  # type: ignore[no-untyped-def]

@@ -18,6 +18,9 @@ namespace py = pybind11;
 void register_kernels(py::module_& m);
 void register_partition(py::module_& m);
 void register_noise(py::module_& m);
+void register_moments(py::module_& m);
+void register_noise(py::module_& m);
+void register_partition(py::module_& m);
 
 // A 2-D float64 array that is C- or F-contiguous, so that it can be viewed; other arrays were
 // converted once. Keeps the numpy array alive.

@@ -31,4 +31,7 @@ PYBIND11_MODULE(_core, m) {
   register_kernels(m);
   register_partition(m);
   register_noise(m);
+  register_moments(m);
+  register_noise(m);
+  register_partition(m);
 }

@@ -16,6 +16,41 @@ def squared_distances(
 ) -> NDArray[np.float64]: ...
 def sse(X: ArrayLike, labels: ArrayLike, *, threads: int = 0, progress: Progress = None) -> float: ...
 
+# moments, repair, sample
+def cluster_moments(
+    X: ArrayLike,
+    labels: ArrayLike,
+    order: int,
+    marginal_covariance: bool,
+    marginal_skewness: bool,
+    *,
+    threads: int = 0,
+    progress: Progress = None,
+) -> tuple[
+    NDArray[np.int64], NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.float64] | None
+]: ...
+def symmetric_eigen(
+    matrices: ArrayLike, *, threads: int = 0, progress: Progress = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]: ...
+def nearest_psd(
+    matrices: ArrayLike, diagonals: ArrayLike, *, threads: int = 0, progress: Progress = None
+) -> NDArray[np.float64]: ...
+def nearest_orthogonal(
+    matrices: ArrayLike, *, threads: int = 0, progress: Progress = None
+) -> NDArray[np.float64]: ...
+def feasible_skewness(
+    covariance: ArrayLike, skewness: ArrayLike, *, threads: int = 0, progress: Progress = None
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]: ...
+def sample_records(
+    labels: ArrayLike,
+    mean: ArrayLike,
+    covariance: ArrayLike | None,
+    skewness: ArrayLike | None,
+    *,
+    threads: int = 0,
+    progress: Progress = None,
+) -> NDArray[np.float64]: ...
+
 # partition
 def mdav(
     X: ArrayLike,

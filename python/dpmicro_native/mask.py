@@ -292,29 +292,28 @@ def _select(
     factor = _epsilon(epsilon) / (2 * _positive(sensitivity, "the sensitivity"))
     integers, unit = _common_unit(scores)
     factor *= unit
-    fits = max(integers) - min(integers) < 1 << 63
-    if fits and max(factor.as_integer_ratio()) < _LIMIT:
-        best = max(integers)
-        gaps = np.array([score - best for score in integers], dtype=np.int64)
-        return _core.select(gaps, *factor.as_integer_ratio(), permute=permute)
-    return _select_with_large_integers(integers, factor, permute=permute)
+    if isinstance(integers, np.ndarray) and max(factor.as_integer_ratio()) < _LIMIT:
+        return _core.select(integers, *factor.as_integer_ratio(), permute=permute)
+    return _select_with_large_integers([int(score) for score in integers], factor, permute=permute)
 
 
-def _common_unit(scores: ArrayLike | Sequence[Number]) -> tuple[list[int], Fraction]:
-    """Scores as whole multiples of one fraction."""
+def _common_unit(scores: ArrayLike | Sequence[Number]) -> tuple[Integers | list[int], Fraction]:
+    """Scores, up to a constant, as whole multiples of one fraction; an array if they fit 64 bits."""
     array = np.asarray(scores)
     if array.ndim != 1 or array.size == 0:
         raise InputError("a list of at least one score is needed")
-    if array.dtype.kind in "iu":
-        return array.tolist(), Fraction(1)
-    if array.dtype.kind not in "fO":
+    if array.dtype.kind not in "iufO":
         raise InputError("scores must be integers, Fractions or floats")
+    if np.can_cast(array.dtype, np.int64):
+        return np.ascontiguousarray(array, dtype=np.int64), Fraction(1)
     try:
         fractions = [Fraction(score) for score in array.tolist()]
     except (TypeError, ValueError, OverflowError):
         raise InputError("scores must be finite integers, Fractions or floats") from None
     unit = Fraction(1, math.lcm(*(score.denominator for score in fractions)))
-    return [int(score / unit) for score in fractions], unit
+    best = max(fractions)
+    gaps = [int((score - best) / unit) for score in fractions]
+    return (np.array(gaps, dtype=np.int64) if min(gaps) >= -(1 << 63) else gaps), unit
 
 
 def _select_with_large_integers(scores: list[int], factor: Fraction, *, permute: bool) -> int:
