@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from dpmicro_native import mask
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))

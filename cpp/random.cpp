@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <cstring>
 #include <numeric>
 
 #if defined(__linux__) || defined(__APPLE__)
@@ -78,15 +77,6 @@ void Generator::refill() {
   wipe(buffer_);         // what a parent process left behind
   forks_ = detail::forks.load(std::memory_order_relaxed);
   end_ = generate(std::span(buffer_).first(size));
-}
-
-void Generator::fill(std::span<std::byte> bytes) {
-  while (!bytes.empty()) {
-    const std::uint64_t word = bits64();
-    const std::size_t part = std::min(bytes.size(), sizeof word);
-    std::memcpy(bytes.data(), &word, part);
-    bytes = bytes.subspan(part);
-  }
 }
 
 std::size_t SystemGenerator::generate(std::span<std::uint64_t> words) {

@@ -58,8 +58,6 @@ class Generator {
     return static_cast<std::uint64_t>(product >> 64);
   }
 
-  void fill(std::span<std::byte> bytes);
-
  protected:
   Generator() = default;
   // Fills the first words with fresh random bits and says how many (at least one), or throws

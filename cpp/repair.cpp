@@ -124,14 +124,16 @@ MatrixXd nearest_correlation(MatrixXd G) {
         X(i, j) = 1;
       else
         X(i, j) = diagonal(i) > 0 && diagonal(j) > 0
-                      ? X(i, j) / std::sqrt(diagonal(i)) / std::sqrt(diagonal(j))
+                      ? std::clamp(X(i, j) / std::sqrt(diagonal(i) * diagonal(j)), -1.0, 1.0)
                       : 0.0;
   return X;
 }
 
-// c' R^-1 c <= kRadius2 is Azzalini's feasible region for s_i = sqrt(pi/2) sigma_i c_i and the
-// correlation matrix R. The margin keeps the result feasible after rounding.
-const double kRadius2 = 2 * kTwoOverPi / (2 - 2 * kTwoOverPi) * (1 - 1e-12);
+// c' R^-1 c <= kLimit is Azzalini's feasible region for s_i = sqrt(pi/2) sigma_i c_i and the
+// correlation matrix R. What lies outside is shrunk to slightly less, so that rounding cannot put
+// it outside again.
+constexpr double kLimit = kTwoOverPi / (1 - kTwoOverPi);
+constexpr double kRadius2 = kLimit * (1 - 1e-9);
 
 // The point of the ellipsoid sum c_i^2 / lambda_i <= kRadius2 nearest to c; false if c is in it.
 // Each component is shrunk by lambda_i / (lambda_i + nu), with nu > 0 the root of psi(nu) = sum
@@ -148,7 +150,7 @@ bool shrink_into_ellipsoid(const VectorXd& lambda, VectorXd& c) {
   const auto psi = [&](double nu) {
     return (weight * c.array().square() / (weight + nu).square()).sum();
   };
-  if (psi(0) <= kRadius2) return !inside;
+  if (psi(0) <= kLimit) return !inside;
   double nu = 0;
   for (int iteration = 0; iteration < 60; ++iteration) {
     const double value = psi(nu);
@@ -232,7 +234,7 @@ void feasible_skewness(const double* covariance, bool marginal, double* skewness
       }
       if (marginal) {
         const double radius = std::sqrt(kRadius2);
-        moved = moved || (c.array().abs() > radius).any();
+        moved = moved || (c.array().square() > kLimit).any();
         c = c.cwiseMax(-radius).cwiseMin(radius);
       } else {
         solver.compute(correlation);

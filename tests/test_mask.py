@@ -12,13 +12,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
 from dpmicro_native import _core, mask
 from dpmicro_native.errors import BudgetError, InputError
 from dpmicro_native.mask import Budget, exact
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from reference import noise as reference
-from scipy import stats
 
 ALPHA = 1e-6
 positive = st.one_of(

@@ -13,9 +13,10 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from scipy import stats
+
 from dpmicro_native import _core, mask, testing
 from dpmicro_native.errors import GeneratorError
-from scipy import stats
 
 ALPHA = 1e-6
 TOP = 2**64

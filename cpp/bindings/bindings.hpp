@@ -15,12 +15,14 @@ namespace dpmicro::bindings {
 namespace py = pybind11;
 
 // One function per family; module.cpp lists them.
+void register_evaluate(py::module_& m);
 void register_kernels(py::module_& m);
 void register_partition(py::module_& m);
 void register_noise(py::module_& m);
 void register_moments(py::module_& m);
 void register_noise(py::module_& m);
 void register_partition(py::module_& m);
+void register_safepub(py::module_& m);
 
 // A 2-D float64 array that is C- or F-contiguous, so that it can be viewed; other arrays were
 // converted once. Keeps the numpy array alive.

@@ -28,10 +28,12 @@ PYBIND11_MODULE(_core, m) {
   using namespace dpmicro::bindings;
   py::register_local_exception_translator(&translate);
   m.attr("__version__") = DPMICRO_VERSION;
+  register_evaluate(m);
   register_kernels(m);
   register_partition(m);
   register_noise(m);
   register_moments(m);
   register_noise(m);
   register_partition(m);
+  register_safepub(m);
 }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from ._core import __version__
+from .aggregate import cluster_moments
 from .certificate import Certificate
 from .errors import BudgetError, DpmicroError, GeneratorError, InputError
+from .hierarchy import Hierarchy
 from .mask import Budget, discrete_laplace, exponential_mechanism, permute_and_flip
-from .methods import Method, MicroaggregatedDP, Microaggregation, method
+from .methods import Method, MicroaggregatedDP, Microaggregation, TruthfulDP, method
 from .partition import (
     individual_ranking,
     insensitive_ranking,
@@ -15,7 +17,10 @@ from .partition import (
     sse,
     vmdav,
 )
+from .plan import plan
 from .release import Release, anonymize
+from .repair import nearest_psd
+from .safepub import safepub_curve, safepub_delta, safepub_parameters
 from .schema import Categorical, Drop, Keep, Numeric, Schema
 
 __all__ = [
@@ -26,6 +31,7 @@ __all__ = [
     "DpmicroError",
     "Drop",
     "GeneratorError",
+    "Hierarchy",
     "InputError",
     "Keep",
     "Method",
@@ -34,16 +40,23 @@ __all__ = [
     "Numeric",
     "Release",
     "Schema",
+    "TruthfulDP",
     "__version__",
     "anonymize",
+    "cluster_moments",
     "discrete_laplace",
     "exponential_mechanism",
     "individual_ranking",
     "insensitive_ranking",
     "mdav",
     "method",
+    "nearest_psd",
     "optimal_univariate",
     "permute_and_flip",
+    "plan",
+    "safepub_curve",
+    "safepub_delta",
+    "safepub_parameters",
     "sse",
     "vmdav",
 ]

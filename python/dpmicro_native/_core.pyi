@@ -105,3 +105,42 @@ def scripted_exponential_coin(words: Sequence[int], numerator: int, denominator:
 def scripted_below_exponential(words: Sequence[int], numerator: int, denominator: int) -> bool: ...
 def scripted_discrete_laplace(words: Sequence[int], numerator: int, denominator: int) -> int: ...
 def exponential_bounds(numerator: int, denominator: int) -> tuple[int, int]: ...
+
+# safepub
+def score_sensitivity(score: str, k: int, attributes: int, *, hard: bool) -> tuple[int, int, bool]: ...
+def safepub_scores(
+    codes: NDArray[np.int32],
+    tables: Sequence[NDArray[np.int32]],
+    schemes: Sequence[Sequence[int]],
+    *,
+    score: str,
+    k: int,
+    class_attribute: int,
+    hard: bool,
+    progress: Progress = None,
+) -> list[int]: ...
+def safepub(
+    codes: NDArray[np.int32],
+    tables: Sequence[NDArray[np.int32]],
+    *,
+    score: str,
+    k: int,
+    class_attribute: int,
+    steps: int,
+    step_factor: tuple[int, int],
+    final_factor: tuple[int, int],
+    epsilon_anon: tuple[int, int],
+    as_published: bool,
+    threads: int = 0,
+    progress: Progress = None,
+) -> tuple[NDArray[np.int64], list[int], list[int], list[list[int]], list[int]]: ...
+
+# evaluate
+def compare_sorted(a: ArrayLike, b: ArrayLike, *, tolerance: float = 0.0) -> tuple[float, float]: ...
+def row_classes(X: ArrayLike) -> tuple[int, int, int]: ...
+def linkage(
+    original: ArrayLike, own: ArrayLike, released: ArrayLike, scale: ArrayLike, *, threads: int = 0
+) -> NDArray[np.float64]: ...
+def range_counts(
+    X: ArrayLike, columns: ArrayLike, lower: ArrayLike, upper: ArrayLike, *, threads: int = 0
+) -> NDArray[np.int64]: ...

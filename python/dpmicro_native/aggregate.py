@@ -374,8 +374,10 @@ class MomentQueries:
         values, vectors, gaps = _core.symmetric_eigen(tensor.reshape(-1, d, d), threads=threads)
         signs = 1.0 - 2.0 * (_core.random_words(gaps.size, threads=threads) & np.uint64(1))
         arrays += [values, vectors * signs.reshape(*gaps.shape, 1)]
+        single = _for_sizes(sizes, lambda k: eigenvalue_sensitivity(entry_sensitivity(k) + _rounding(k), d))
         local = eigenvector_sensitivity(entry, gaps.reshape(clusters, -1), d)
-        bounds += [d * entry, _round_up(local, bits=8)]  # few different ones: equal ones share a grid
+        local = np.maximum(local, 2.0**-39)  # rounding, also where nothing else can move (d = 1)
+        bounds += [single[:, None], _round_up(local, bits=8)]  # few different ones: they share a grid
 
     def _joint(self, statistic: _Statistic, bound: Array, d: int) -> Array:
         """L1 sensitivity of all queries of a statistic together, per cluster."""

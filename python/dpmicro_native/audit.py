@@ -106,7 +106,7 @@ def audit(
     >>> result.contradicted, result.recomputed.epsilon > 0.8
     (False, True)
     """
-    if not isinstance(method, MicroaggregatedDP):
+    if not isinstance(method, MicroaggregatedDP) or method.moments.order > 0:
         raise InputError(
             f"{method.name} cannot be audited; the audit runs the methods that release noisy means, such as "
             "MDAV_DP"
@@ -147,7 +147,9 @@ def _parts(
 def _labels(U: NDArray[np.float64], schema: Schema, method: MicroaggregatedDP) -> _Labels:
     groups, partitions = method.grouped(schema), method.partitions(schema, len(U))
     return tuple(
-        partition.labels(part, noise_cost=method.noise_cost(schema, group[0]))
+        partition.labels(
+            part, noise_cost=method.noise_cost(schema, group[0]) if partition.univariate else 0.0
+        )
         for part, group, partition in zip(_parts(U, schema, method), groups, partitions, strict=True)
     )
 
@@ -198,7 +200,7 @@ class _Mechanism:
         drawn = (noisy / float(1 << GRID_BITS)).reshape(runs, *clusters.sums.shape)
         if not self.listed(number):
             _sort_within_sizes(drawn, clusters.sizes)
-        return drawn, [float(scale) for scale in scales]
+        return drawn, [float(scale) for scale in scales.values()]
 
 
 def _sort_within_sizes(drawn: NDArray[np.float64], sizes: NDArray[np.int64]) -> None:
@@ -218,7 +220,7 @@ def _distance(mechanism: _Mechanism, a: list[_Clusters], b: list[_Clusters]) -> 
     """The privacy loss that the exact sums of two tables allow: how far apart they are, in scales."""
     if not _same_sizes(a, b):
         return math.inf
-    shares = mechanism.method.budget(mechanism.schema).shares
+    shares = mechanism.method.attribute_shares(mechanism.schema)
     total = 0.0
     for group, x, y in zip(mechanism.method.grouped(mechanism.schema), a, b, strict=True):
         moved = np.abs(x.sums - y.sums).sum(axis=0) / float(1 << GRID_BITS)

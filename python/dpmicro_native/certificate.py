@@ -18,7 +18,7 @@ Neighbours = Literal["replace-one", "add-remove-one"]
 _MEANING: dict[tuple[str, str], str] = {
     ("dp", "unconditional"): (
         "Differential privacy: whatever one individual's record is, the chance of any release changes by a factor "
-        "of at most e^epsilon."
+        "of at most e^epsilon (and by delta, where delta is not 0)."
     ),
     ("dp", "given-partition"): (
         "Differential privacy given the partition: the protected object is the microaggregated table. Neighbouring "

@@ -18,6 +18,7 @@ from .mask import exact
 
 if TYPE_CHECKING:
     from .methods import Method
+    from .schema import Schema
 
 #: ``reserved``: spent, and nobody said that the release was written (in memory, under way, or killed);
 #: ``committed``: spent, and written; ``refused``: the table was refused, nothing was made or spent.
@@ -269,16 +270,13 @@ class Ledger:
         return f"<Ledger {str(self.path)!r}, {self.data_set!r}>"
 
 
-def reserve_for(ledger: Ledger, method: Method) -> int:
+def reserve_for(ledger: Ledger, method: Method, schema: Schema) -> int:
     """Reserve what a method is going to spend."""
-    if method.guarantee == "k-anonymity":
+    budget = method.budget(schema)
+    if budget is None:
         return ledger.reserve(0, description=f"{method.name} (costs nothing)", guarantee="k-anonymity")
     return ledger.reserve(
-        method.epsilon,  # type: ignore[attr-defined]  # every method with noise has one
-        getattr(method, "delta", 0),
-        method.name,
-        guarantee=method.guarantee,
-        neighbours=method.neighbours,
+        budget.epsilon, method.delta, method.name, guarantee=method.guarantee, neighbours=method.neighbours
     )
 
 

@@ -8,17 +8,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
+from ._cm_catalogue import CATALOGUE as CROSS_MOMENTS
+from ._cm_catalogue import CatalogueEntry
+from .aggregate import MomentQueries
 from .certificate import Guarantee, Neighbours, Scope
 from .errors import BudgetError, InputError
 from .mask import Budget, exact
 from .partition import IR, MDAV, VMDAV, Insensitive, Optimal, Partition, Singletons
-from .schema import Categorical, Keep, Numeric, Schema
+from .safepub import SafePub
+from .schema import Categorical, Column, Keep, Numeric, Schema
 
 Groups: TypeAlias = Literal["together", "each"] | tuple[tuple[str, ...], ...]
 Split: TypeAlias = Literal["even", "width"] | Mapping[str, Any]
 Order = Literal["shuffled", "aligned"]
+MEANS = MomentQueries(0)
+#: Records again, or a tidy table of the clusters' statistics.
+Output = Literal["records", "moments"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +44,23 @@ class Method(ABC):
         """Which tables the promise compares."""
         return "replace-one"
 
+    @property
+    def delta(self) -> float:
+        """The additive term of (epsilon, delta)-differential privacy."""
+        return 0.0
+
+    @property
+    def sound(self) -> bool:
+        """False for what is known not to keep its promise and exists for comparison only."""
+        return True
+
     @abstractmethod
     def check(self, schema: Schema) -> None:
         """Refuse what cannot work with this schema, before any data is read."""
+
+    def budget(self, schema: Schema) -> Budget | None:
+        """Epsilon and its named shares; None where nothing is spent because nothing is promised."""
+        return None
 
     @abstractmethod
     def scope(self, schema: Schema, order: Order) -> Scope:
@@ -56,16 +77,22 @@ class Method(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Microaggregation(Method):
-    """Replace each cluster's records by their mean; no noise, so k-anonymity at most.
+    """Replace each cluster's records by their mean, or by records drawn from their first moments.
 
-    ``groups`` says which attributes are clustered together: all (``"together"``), each by itself
-    (``"each"``), or disjoint groups that name every Numeric column once. ``partition`` makes the
-    clusters; a class instead of an instance (``MDAV``) stands for the cluster size that is best in the
-    worst case, computed from public facts.
+    No noise is added, so this is k-anonymity at most. ``groups`` says which attributes are clustered
+    together: all (``"together"``), each by itself (``"each"``), or disjoint groups that name every Numeric
+    column once. ``partition`` makes the clusters; a class instead of an instance (``MDAV``) stands for the
+    cluster size that is best in the worst case, computed from public facts.
     """
 
     partition: Partition | type[Partition]
     groups: Groups = "together"
+    moments: MomentQueries = MEANS
+    output: Output = "records"
+
+    def __post_init__(self) -> None:
+        if self.output not in get_args(Output):
+            raise InputError(f"output = {self.output!r} is unknown; use 'records' or 'moments'")
 
     @property
     def guarantee(self) -> Guarantee:
@@ -85,6 +112,10 @@ class Microaggregation(Method):
         """Refuse schemas without numbers, and groups that overlap or miss a column."""
         if not schema.numeric:
             raise InputError(f"{self.name} needs at least one Numeric column with public bounds")
+        if self.output == "moments" and any(isinstance(column, Keep) for column in schema.columns.values()):
+            raise InputError(
+                "output='moments' has one row per statistic, so no column can be kept; Drop() it"
+            )
         for name, column in schema.columns.items():
             if isinstance(column, Categorical):
                 raise InputError(
@@ -129,7 +160,8 @@ class Microaggregation(Method):
 
     def scope(self, schema: Schema, order: Order) -> Scope:
         """k-anonymity is a property of the released table; it needs whole records in one cluster."""
-        return "unconditional" if len(self.grouped(schema)) == 1 else "given-partition"
+        whole = len(self.grouped(schema)) == 1 and self.moments.order == 0
+        return "unconditional" if whole else "given-partition"
 
     def parameters(self, schema: Schema, n: int) -> dict[str, Any]:
         """The partition's parameters and the groups."""
@@ -140,11 +172,23 @@ class Microaggregation(Method):
             values = [getattr(partition, key) for partition in partitions]
             described[key] = values[0] if len(set(values)) == 1 else values
         described["groups"] = [list(group) for group in groups]
+        if self.moments.order > 0:
+            described |= {
+                "moments": self.moments.order,
+                "family": self.moments.family,
+                "terms": self.moments.terms,
+                "output": self.output,
+            }
         return described
 
     def assumptions(self, schema: Schema, order: Order) -> tuple[str, ...]:
         """What k-anonymity does not cover."""
         sentences = []
+        if self.moments.order > 0:
+            sentences.append(
+                "Exact moments of clusters of at least k records are released (as such or through records drawn from "
+                "them); the drawn records are not k-anonymous themselves."
+            )
         if len(self.grouped(schema)) > 1:
             sentences.append(
                 "Groups of attributes are clustered separately: a value within one group stands for at least k "
@@ -175,6 +219,7 @@ class MicroaggregatedDP(Microaggregation):
     norm: Literal["unit", "raw"] = "unit"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         try:
             object.__setattr__(self, "epsilon", exact(self.epsilon))
         except InputError:
@@ -192,13 +237,18 @@ class MicroaggregatedDP(Microaggregation):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Differential privacy."""
-        return "dp"
+        """Differential privacy; individual where the noise follows local sensitivities."""
+        return "idp" if self.moments.family == "eigen" else "dp"
 
     def check(self, schema: Schema) -> None:
         """Also refuse raw columns beside noisy ones, unsound dropping, and a budget that does not add up."""
         super().check(schema)
         refuse_raw_columns(self.name, schema)
+        if self.guarantee == "idp" and schema.max_records > 1:
+            raise InputError(
+                f"{self.name} scales noise to local sensitivities, which are proved for one record per individual "
+                "only; use a coefficient method such as CM-3"
+            )
         for name in schema.numeric:
             if schema.bounds(name).missing == "drop":
                 raise InputError(
@@ -208,7 +258,21 @@ class MicroaggregatedDP(Microaggregation):
         self.budget(schema)
 
     def budget(self, schema: Schema) -> Budget:
-        """Share of epsilon of every attribute; they add up exactly."""
+        """Named shares of epsilon that add up exactly: attributes, or with moments a group's statistics."""
+        attributes = self.attribute_shares(schema)
+        if self.moments.order == 0:
+            return attributes
+        groups = self.grouped(schema)
+        shares: dict[str, Fraction] = {}
+        for group in groups:
+            share = sum((attributes[name] for name in group), Fraction(0))
+            for statistic, part in self.moments.budget(len(group)).items():
+                label = statistic if len(groups) == 1 else f"{', '.join(group)}: {statistic}"
+                shares[label] = share * part
+        return Budget(self.epsilon, shares)
+
+    def attribute_shares(self, schema: Schema) -> Budget:
+        """Share of epsilon of every attribute; a group's share is the sum of its attributes'."""
         groups = self.grouped(schema)
         widths = {name: schema.bounds(name).width for name in schema.numeric}
         if isinstance(self.split, Mapping):
@@ -233,17 +297,18 @@ class MicroaggregatedDP(Microaggregation):
         return {name: exact(self.split[name]) for name in schema.numeric}
 
     def _worst_case_best(self, kind: type[Partition], schema: Schema, number: int, n: int) -> Partition:
-        shares = self.budget(schema).shares
+        shares = self.attribute_shares(schema).shares
         smallest = min(shares[name] for name in self.grouped(schema)[number])
         return kind(worst_case_cluster_size(n, smallest / schema.max_records))  # type: ignore[call-arg]
 
     def noise_cost(self, schema: Schema, name: str) -> float:
         """K = 2 (records per individual / share)^2: the noise on a cluster's sum has that variance."""
-        return float(2 * (schema.max_records / self.budget(schema).shares[name]) ** 2)
+        return float(2 * (schema.max_records / self.attribute_shares(schema)[name]) ** 2)
 
     def scope(self, schema: Schema, order: Order) -> Scope:
         """Unconditional when the partition is insensitive and nothing released links records to it."""
-        if len(self.grouped(schema)) > 1 or self.partition.reads == "freely":
+        # The partition's sensitivity is proved for sums only, not for higher moments.
+        if len(self.grouped(schema)) > 1 or self.partition.reads == "freely" or self.moments.order > 0:
             return "given-partition"
         linked = order == "aligned" or any(isinstance(column, Keep) for column in schema.columns.values())
         alone = isinstance(self.partition, Singletons)  # a record's row then says nothing about the others
@@ -253,6 +318,9 @@ class MicroaggregatedDP(Microaggregation):
         """The partition's parameters, the groups and how epsilon is divided."""
         described = super().parameters(schema, n)
         split = self.split if isinstance(self.split, str) else {k: exact(v) for k, v in self.split.items()}
+        if self.moments.order > 0:
+            weights = self.moments.weights
+            described["weights"] = "joint" if weights is None else list(weights)
         return described | {"split": split, "norm": self.norm}
 
     def assumptions(self, schema: Schema, order: Order) -> tuple[str, ...]:
@@ -276,6 +344,10 @@ class MicroaggregatedDP(Microaggregation):
             sentences.append(
                 "Rows are in the order of the input, which reveals who shares a cluster with whom."
             )
+        if self.guarantee == "idp":
+            sentences.append(
+                "The scale of the noise follows the sensitivity at this very table, and so depends on the data."
+            )
         public = [name for name, column in schema.columns.items() if isinstance(column, Keep)]
         if public:
             sentences.append(
@@ -283,6 +355,107 @@ class MicroaggregatedDP(Microaggregation):
                 "records to persons."
             )
         return tuple(sentences)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TruthfulDP(Method):
+    """SafePub: sampled, generalised and suppressed records, all of them true (see ``SafePub``)."""
+
+    safepub: SafePub
+
+    def __post_init__(self) -> None:
+        self.safepub.check()
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Differential privacy; as published only the k-anonymity of what is released holds."""
+        return "k-anonymity" if self.safepub.as_published else "dp"
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """One record more or less: the number of records is not public."""
+        return "add-remove-one"
+
+    def scope(self, schema: Schema, order: Order) -> Scope:
+        """No partition is involved."""
+        return "unconditional"
+
+    def identifying(self, schema: Schema) -> tuple[str, ...]:
+        """The columns that are generalised together: those with a hierarchy."""
+        return tuple(name for name, column in schema.columns.items() if hierarchy_of(column) is not None)
+
+    def check(self, schema: Schema) -> None:
+        """Refuse columns without a hierarchy, raw columns, and several records per individual."""
+        target = self.safepub.class_column
+        for name, column in schema.columns.items():
+            if isinstance(column, Keep):
+                raise InputError(
+                    f"column {name!r} is Keep(), and a raw column tells who is in the sample of {self.name}; "
+                    "make it Drop(), or Categorical with a hierarchy"
+                )
+            if isinstance(column, (Categorical, Numeric)) and column.hierarchy is None:
+                raise InputError(
+                    f"column {name!r} needs a hierarchy for {self.name}, such as "
+                    "Hierarchy.from_csv(...) or Hierarchy.intervals(...); or make it Drop()"
+                )
+            if (
+                isinstance(column, Numeric)
+                and column.missing == "midpoint"
+                and not _interval_hierarchy(column)
+            ):
+                raise InputError(f"column {name!r}: missing='midpoint' needs a hierarchy of intervals")
+        if not self.identifying(schema):
+            raise InputError(f"{self.name} needs at least one column with a hierarchy")
+        if target is not None and target not in self.identifying(schema):
+            raise InputError(f"class_column = {target!r} is not a column with a hierarchy")
+        if schema.individual is not None:
+            raise InputError(
+                f"{self.name} is proved for one record per individual; individual= cannot be used"
+            )
+
+    @property
+    def delta(self) -> float:
+        """As asked for; the sample size k was chosen to keep it."""
+        return 0.0 if self.safepub.as_published else float(exact(self.safepub.delta))
+
+    @property
+    def sound(self) -> bool:
+        """The paper's own algorithm is not (docs/errata.md)."""
+        return not self.safepub.as_published
+
+    def budget(self, schema: Schema) -> Budget | None:
+        """Shares of the search and of the sample that is released."""
+        return None if self.safepub.as_published else self.safepub.budget
+
+    def parameters(self, schema: Schema, n: int) -> dict[str, Any]:
+        """All public parameters, and the curve of (epsilon', delta') that hold at once (SP, theorem 11)."""
+        safepub = self.safepub
+        described = {
+            "beta": safepub.beta,
+            "k": safepub.k,
+            "steps": safepub.steps,
+            "score": safepub.score,
+            "final_share": exact(safepub.final_share),
+            "as_published": safepub.as_published,
+        }
+        if safepub.class_column is not None:
+            described["class_column"] = safepub.class_column
+        if not safepub.as_published:
+            described["also_holds"] = [{"epsilon": e, "delta": d} for e, d in safepub.curve()]
+        return described
+
+    def assumptions(self, schema: Schema, order: Order) -> tuple[str, ...]:
+        """What the claim rests on, and what does not hold as published."""
+        return self.safepub.assumptions + self.safepub.caveats
+
+
+def hierarchy_of(column: Column) -> Any:
+    """The hierarchy of a column that has one."""
+    return column.hierarchy if isinstance(column, (Categorical, Numeric)) else None
+
+
+def _interval_hierarchy(column: Numeric) -> bool:
+    return column.hierarchy is not None and column.hierarchy.numeric
 
 
 def refuse_raw_columns(name: str, schema: Schema) -> None:
@@ -301,7 +474,8 @@ def worst_case_cluster_size(n: int, epsilon: Fraction) -> int:
     >>> worst_case_cluster_size(1000, Fraction(1))
     25
     """
-    best: int = round(float(16 * n / epsilon**2) ** (1 / 3))
+    cube = 16 * n / epsilon**2  # of the best k; far beyond n^3 it does not fit a float
+    best: int = n if cube >= n**3 else round(float(cube) ** (1 / 3))
     return max(1, min(n, max(2, best)))
 
 
@@ -479,3 +653,78 @@ def _ins_dp(epsilon: Any, k: int, norm: str = "unit") -> Method:
 @_named("IR_DP", f"{_ALWAYS} for one attribute; {_GIVEN} for several", "Noisy means of sorted runs of k.")
 def _ir_dp(epsilon: Any, k: int | None = None) -> Method:
     return _mean_of("IR_DP", IR, k, epsilon, "each")
+
+
+@_named("SAFEPUB", "(epsilon, delta)-dp, unconditional", "True but generalised records of a random sample.")
+def _safepub(
+    epsilon: Any,
+    delta: Any,
+    epsilon_search: Any = None,
+    steps: int = 300,
+    score: str = "granularity",
+    class_column: str | None = None,
+    as_published: bool = False,
+) -> Method:
+    safepub = SafePub(
+        epsilon, delta, epsilon_search, steps, score, class_column=class_column, as_published=as_published
+    )
+    return TruthfulDP(name="SAFEPUB", safepub=safepub)
+
+
+def _cross_moments(entry: CatalogueEntry, k: Any, output: Output, **how: Any) -> Method:
+    """A method of the cross-moment paper: MDAV on whole records, or on each attribute by itself."""
+    groups: Groups = "together" if entry.partition == "MDAV" else "each"
+    partition = how.pop("partition") or MDAV(_whole(k))
+    kind = MicroaggregatedDP if entry.noise else Microaggregation
+    return kind(
+        name=entry.name,
+        partition=partition,
+        groups=_groups(how.pop("groups") or groups),
+        moments=entry.queries(),
+        output=output,
+        **how,
+    )
+
+
+def _register_cross_moments(entry: CatalogueEntry) -> None:
+    def noisy(
+        epsilon: Any,
+        k: int | None = None,
+        partition: Partition | None = None,
+        groups: Groups | None = None,
+        output: Output = "records",
+    ) -> Method:
+        _need_one_of(entry.name, k, partition)
+        return _cross_moments(entry, k, output, partition=partition, groups=groups, epsilon=epsilon)
+
+    def exact_moments(
+        k: int | None = None,
+        partition: Partition | None = None,
+        groups: Groups | None = None,
+        output: Output = "records",
+    ) -> Method:
+        _need_one_of(entry.name, k, partition)
+        return _cross_moments(entry, k, output, partition=partition, groups=groups)
+
+    what = ("mean", "mean and covariance", "mean, covariance and skewness")[entry.order]
+    how = [
+        {"MDAV": "whole records", "IR-MDAV": "each attribute"}[entry.partition],
+        *(["eigen"] if entry.family == "eigen" else []),
+        *([entry.algorithm] if entry.noise and entry.order else []),
+        *(["variances only"] if entry.order and entry.terms == "variances" else []),
+        *([f"strategy {entry.strategy}"] if entry.strategy else []),
+    ]
+    guarantee = "averages of at least k" if not entry.noise else _GIVEN
+    if entry.family == "eigen":
+        guarantee = "idp, given the partition"
+    summary = f"Records from the {'noisy ' if entry.noise else ''}{what} of clusters ({', '.join(how)})."
+    _named(entry.name, guarantee, summary)(noisy if entry.noise else exact_moments)
+
+
+def _need_one_of(name: str, k: int | None, partition: Partition | None) -> None:
+    if (k is None) == (partition is None):
+        raise InputError(f"{name} needs k or a partition; for example k=100")
+
+
+for _entry in CROSS_MOMENTS.values():
+    _register_cross_moments(_entry)

@@ -13,14 +13,28 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from .aggregate import Moments, Spectra, noisy_answers
 from .certificate import Certificate
 from .errors import InputError
 from .files import FileFormat, FileOptions, write_file
+from .hierarchy import Hierarchy
 from .mask import cluster_sums, noisy_sums, permutation
-from .methods import Method, MicroaggregatedDP, Microaggregation, Order
+from .methods import Method, MicroaggregatedDP, Microaggregation, Order, TruthfulDP, hierarchy_of
 from .partition import Partition
+from .repair import Repaired, repair_moments
+from .safepub import search_and_release
+from .sample import sample_records
 from .schema import Numeric, Schema
-from .table import Table, assemble, complete_rows, from_unit_cube, read_table, released_column, unit_cube
+from .table import (
+    Table,
+    assemble,
+    complete_rows,
+    from_unit_cube,
+    numeric_values,
+    read_table,
+    released_column,
+    unit_cube,
+)
 from .testing import is_seeded
 
 if TYPE_CHECKING:
@@ -53,26 +67,42 @@ class Release:
         """What the release lost, measured against the original. Never publish it."""
         return self._evaluate()
 
-    def save(self, directory: str | Path, *, force: bool = False) -> Path:
-        """Write ``public/`` (data, certificate) and ``curator/`` (evaluation), all or nothing.
+    def save(self, directory: str | Path, *, force: bool = False, progress: Progress | None = None) -> Path:
+        """Write ``public/`` (data, certificate) and ``curator/`` (evaluation, report), all or nothing.
 
         Everything is written beside the target first and moved there at once, so that a failure leaves
-        nothing half done. An existing target is refused unless ``force`` is set.
+        nothing half done. An existing target is refused unless ``force`` is set, which replaces a release.
         """
         from .writing import atomic_directory
 
         with atomic_directory(Path(directory), force=force) as folder:
-            public, curator = folder / "public", folder / "curator"
-            public.mkdir()
-            curator.mkdir(mode=0o700)
-            certificate = self.certificate.to_json()
-            metadata = {"dpmicro_native.certificate": certificate}
-            write_file(self._arrow, public / f"data{self._format.suffix}", self._format, metadata)
-            (public / "certificate.json").write_text(certificate + "\n", encoding="utf-8")
-            (curator / "evaluation.json").write_text(self.evaluation.to_json() + "\n", encoding="utf-8")
+            self._write(folder, progress)
         if self._written is not None:
             self._written()
         return Path(directory)
+
+    def _write(self, folder: Path, progress: Progress | None = None) -> None:
+        from .report import write_report
+
+        report = progress or (lambda station, share: None)
+        public, curator = folder / "public", folder / "curator"
+        public.mkdir()
+        curator.mkdir(mode=0o700)
+        certificate = self.certificate.to_json()
+        report("write", 0.0)
+        write_file(
+            self._arrow,
+            public / f"data{self._format.suffix}",
+            self._format,
+            {"dpmicro_native.certificate": certificate},
+            lambda share: report("write", share),
+        )
+        (public / "certificate.json").write_text(certificate + "\n", encoding="utf-8")
+        report("evaluate", 0.0)
+        (curator / "evaluation.json").write_text(self.evaluation.to_json() + "\n", encoding="utf-8")
+        write_report(curator / "report.html", self.certificate, self.evaluation)
+        for path in curator.iterdir():
+            path.chmod(0o600)
 
     def __repr__(self) -> str:
         return (
@@ -118,18 +148,23 @@ def anonymize(
     method.check(schema)
     report = progress or (lambda station, share: None)
 
-    with _spending(ledger, method) as written:
+    with _spending(ledger, method, schema) as written:
         report("read", 0.0)
-        source = complete_rows(read_table(table, schema, file_options), schema)
+        source = complete_rows(
+            read_table(table, schema, file_options, lambda share: report("read", share)), schema
+        )
         source, dropped = limit_records(source, schema)
         report("read", 1.0)
-        assert isinstance(method, Microaggregation)
-        release = _microaggregate(source, schema, method, order, threads, report, dropped)
+        if isinstance(method, TruthfulDP):
+            release = _sample_and_generalise(source, schema, method, order, threads, report)
+        else:
+            assert isinstance(method, Microaggregation)
+            release = _microaggregate(source, schema, method, order, threads, report, dropped)
         return replace(release, _written=written)
 
 
 @contextmanager
-def _spending(ledger: Ledger | None, method: Method) -> Iterator[Callable[[], None] | None]:
+def _spending(ledger: Ledger | None, method: Method, schema: Schema) -> Iterator[Callable[[], None] | None]:
     """Reserve before the block; yields what tells the ledger that the release was written."""
     if ledger is None:
         yield None
@@ -138,7 +173,7 @@ def _spending(ledger: Ledger | None, method: Method) -> Iterator[Callable[[], No
 
     if not isinstance(ledger, Ledger):
         raise InputError("ledger must be a Ledger, such as Ledger('budget.sqlite')")
-    entry = reserve_for(ledger, method)
+    entry = reserve_for(ledger, method, schema)
     try:
         yield partial(ledger.commit, entry)
     except InputError:
@@ -170,14 +205,39 @@ def limit_records(source: Table, schema: Schema) -> tuple[Table, int]:
 
 
 @dataclass(frozen=True)
+class Group:
+    """One group of attributes after the stations, aligned with the input's rows."""
+
+    names: tuple[str, ...]
+    labels: NDArray[np.int32]
+    moments: Moments  # as released: noisy and repaired, in the unit cube
+    noise_variance: dict[str, float]  # of the noise on the means, summed over records; in the unit cube
+    shrunk: int = 0  # clusters whose skewness had to be shrunk to be feasible
+
+
+@dataclass(frozen=True)
 class Masked:
     """What came out of the stations, aligned with the input's rows; curator's eyes only."""
 
     names: tuple[str, ...]
     original: NDArray[np.float64]  # in the unit cube
     released: NDArray[np.float64]  # before truncation
-    labels: dict[tuple[str, ...], NDArray[np.int32]]
-    noise_variance: dict[str, float]  # expected squared error by noise, in the unit cube, per attribute
+    groups: tuple[Group, ...]
+
+    @property
+    def labels(self) -> dict[tuple[str, ...], NDArray[np.int32]]:
+        """The partition of each group of attributes."""
+        return {group.names: group.labels for group in self.groups}
+
+    @property
+    def noise_variance(self) -> dict[str, float]:
+        """Of the noise on an attribute's means, summed over records, where means were masked."""
+        return {name: variance for group in self.groups for name, variance in group.noise_variance.items()}
+
+    @property
+    def means_only(self) -> bool:
+        """Whether records are cluster means; otherwise they were drawn from moments."""
+        return all(group.moments.covariance is None for group in self.groups)
 
 
 def _microaggregate(
@@ -189,28 +249,33 @@ def _microaggregate(
     report: Progress,
     dropped: int,
 ) -> Release:
-    masked = mask_means(unit_cube(source, schema, schema.numeric), schema, method, threads, report)
+    masked = mask_clusters(unit_cube(source, schema, schema.numeric), schema, method, threads, report)
     seeded = is_seeded()
     report("release", 0.0)
-    columns = {
-        name: released_column(
-            from_unit_cube(masked.released[:, j], schema.bounds(name)),
-            source.arrow.schema.field(name).type,
-            schema.bounds(name),
-        )
-        for j, name in enumerate(schema.numeric)
-    }
-    rows = permutation(source.rows) if order == "shuffled" else None
-    arrow = assemble(source, schema, columns, rows)
+    whole: set[str] = set()  # attributes released as whole numbers
+    if method.output == "moments":
+        arrow = moments_table(masked, schema)
+    else:
+        columns = {
+            name: released_column(
+                from_unit_cube(masked.released[:, j], schema.bounds(name)),
+                source.arrow.schema.field(name).type,
+                schema.bounds(name),
+            )
+            for j, name in enumerate(schema.numeric)
+        }
+        rows = permutation(source.rows) if order == "shuffled" else None
+        arrow = assemble(source, schema, columns, rows)
+        whole = {name for name, column in columns.items() if str(column.type).startswith(("int", "uint"))}
     report("release", 1.0)
 
     def evaluate() -> Evaluation:
         from .evaluate import evaluate_masked
 
-        return evaluate_masked(masked, schema, dropped)
+        return evaluate_masked(masked, schema, dropped, whole=whole, threads=threads)
 
     return Release(
-        source.give_back(arrow),
+        arrow if method.output == "moments" and source.kind == "numpy" else source.give_back(arrow),
         certify(method, schema, order, source.rows, seeded),
         arrow,
         source.format or FileFormat(),
@@ -218,40 +283,59 @@ def _microaggregate(
     )
 
 
-def mask_means(
+def mask_clusters(
     U: NDArray[np.float64], schema: Schema, method: Microaggregation, threads: int, report: Progress
 ) -> Masked:
-    """Partition, aggregate and mask: cluster means, with noise if the method has a budget."""
-    n = len(U)
+    """Partition, aggregate, mask, repair and sample, group by group of attributes."""
     names = schema.numeric
     V = np.empty_like(U)
-    labels: dict[tuple[str, ...], NDArray[np.int32]] = {}
-    variance: dict[str, float] = {}
+    done = []
     groups = method.grouped(schema)
-    partitions = method.partitions(schema, n)
+    partitions = method.partitions(schema, len(U))
     for number, (group, partition) in enumerate(zip(groups, partitions, strict=True)):
         columns = [names.index(name) for name in group]
-        part = U[:, columns] if len(columns) < len(names) else U
+        part = np.asfortranarray(U[:, columns]) if len(columns) < len(names) else U
 
         def share(done: float, number: int = number) -> None:
             report("partition", (number + done) / len(groups))
 
-        found = partition.labels(
-            part, noise_cost=method.noise_cost(schema, group[0]), threads=threads, progress=share
-        )
+        cost = method.noise_cost(schema, group[0]) if partition.univariate else 0.0
+        labels = partition.labels(part, noise_cost=cost, threads=threads, progress=share)
         report("mask", number / len(groups))
-        sizes, sums = cluster_sums(part, found, bits=GRID_BITS)
-        if isinstance(method, MicroaggregatedDP):
-            inverse = float(np.sum(1.0 / sizes))
-            sums, scales = mask_sums(sums, group, partition, schema, method, n, threads)
-            variance |= {
-                name: 2 * float(scale) ** 2 * inverse for name, scale in zip(group, scales, strict=True)
-            }
-        means = sums / sizes[:, None] / float(1 << GRID_BITS)
-        V[:, columns] = means[found]
-        labels[group] = found
-        report("mask", (number + 1) / len(groups))
-    return Masked(names, U, V, labels, variance)
+        if method.moments.order == 0:
+            means, variance = _noisy_means(part, labels, group, schema, method, partition)
+            repaired = Repaired(means, 0)
+        else:
+            noisy = _noisy_moments(part, labels, group, schema, method, threads)
+            repaired, variance = repair_moments(noisy, threads=threads), {}
+        report("sample", number / len(groups))
+        # Means are truncated with the released table, so that the evaluation can see them before.
+        V[:, columns] = (
+            repaired.moments.mean[labels]
+            if method.moments.order == 0
+            else sample_records(labels, repaired.moments, threads=threads)
+        )
+        done.append(Group(group, labels, repaired.moments, variance, repaired.shrunk))
+        report("sample", (number + 1) / len(groups))
+    return Masked(names, U, V, tuple(done))
+
+
+def _noisy_means(
+    U: NDArray[np.float64],
+    labels: NDArray[np.int32],
+    group: tuple[str, ...],
+    schema: Schema,
+    method: Microaggregation,
+    partition: Partition,
+) -> tuple[Moments, dict[str, float]]:
+    """Cluster means by exact integer sums, with noise if the method has a budget."""
+    sizes, sums = cluster_sums(U, labels, bits=GRID_BITS)
+    variance: dict[str, float] = {}
+    if isinstance(method, MicroaggregatedDP):
+        sums, scales = mask_sums(sums, group, partition, schema, method, len(U))
+        inverse = float(np.sum(1.0 / sizes))
+        variance = {name: 2 * float(scale) ** 2 * inverse for name, scale in scales.items()}
+    return Moments(sizes, sums / sizes[:, None] / float(1 << GRID_BITS)), variance
 
 
 def mask_sums(
@@ -261,17 +345,145 @@ def mask_sums(
     schema: Schema,
     method: MicroaggregatedDP,
     n: int,
-    threads: int = 0,
-) -> tuple[NDArray[np.int64], list[Fraction]]:
-    """Add noise to cluster sums of a group's attributes; also its scales, in widths of the attributes.
+) -> tuple[NDArray[np.int64], dict[str, Fraction]]:
+    """Add noise to the cluster sums of a group's attributes; also its scales, in widths.
 
     Replacing one individual moves the list of cluster sums of an attribute by at most ``reach`` widths
     (docs/guarantees.md, "Sums"; OPT, Proposition 3 and section 3).
     """
     reach = schema.max_records * partition.sum_sensitivity(n)
-    shares = [method.budget(schema).shares[name] for name in group]
-    noisy = noisy_sums(sums, reach << GRID_BITS, shares, threads=threads)
-    return noisy, [reach / share for share in shares]
+    shares = {name: method.attribute_shares(schema)[name] for name in group}
+    noisy = noisy_sums(sums, reach << GRID_BITS, list(shares.values()))
+    return noisy, {name: reach / share for name, share in shares.items()}
+
+
+def _noisy_moments(
+    U: NDArray[np.float64],
+    labels: NDArray[np.int32],
+    group: tuple[str, ...],
+    schema: Schema,
+    method: Microaggregation,
+    threads: int,
+) -> Moments | Spectra:
+    """Cluster moments, with noise if the method has a budget (CM, Algorithms 1 to 3)."""
+    moments = method.moments.moments(U, labels, threads=threads)
+    if not isinstance(method, MicroaggregatedDP):
+        return moments
+    shares = method.attribute_shares(schema)
+    # Replacing an individual's c records one by one costs c times as much (group privacy).
+    epsilon = sum((shares[name] for name in group), Fraction(0)) / schema.max_records
+    answers = [
+        noisy_answers(query, epsilon, threads=threads)
+        for query in method.moments.queries(moments, threads=threads)
+    ]
+    return method.moments.assemble(moments.sizes, U.shape[1], answers)
+
+
+def moments_table(masked: Masked, schema: Schema) -> pa.Table:
+    """The released moments as a tidy table in raw units: group, cluster, size, statistic, value."""
+    import pyarrow as pa
+
+    rows: dict[str, list[Any]] = {"group": [], "cluster": [], "size": [], "statistic": [], "value": []}
+    for group in masked.groups:
+        moments = group.moments
+        width = np.array([float(schema.bounds(name).width) for name in group.names])
+        lower = np.array([float(schema.bounds(name).lower) for name in group.names])
+        statistics = [
+            (f"mean({name})", np.clip(moments.mean[:, i], 0, 1) * width[i] + lower[i])
+            for i, name in enumerate(group.names)
+        ]
+        if moments.covariance is not None:
+            for i, first in enumerate(group.names):
+                for j, second in enumerate(group.names[i:], start=i):
+                    if moments.covariance.ndim == 3:
+                        entry = moments.covariance[:, i, j]
+                    elif i == j:
+                        entry = moments.covariance[:, i]
+                    else:
+                        continue
+                    statistics.append((f"covariance({first}, {second})", entry * width[i] * width[j]))
+        if moments.skewness is not None:
+            statistics += [
+                (f"third moment({name})", moments.skewness[:, i] * width[i] ** 3)
+                for i, name in enumerate(group.names)
+            ]
+        clusters = permutation(len(moments.sizes))  # the order of creation reads the data
+        for statistic, values in statistics:
+            rows["group"] += [", ".join(group.names)] * len(clusters)
+            rows["cluster"] += range(len(clusters))
+            rows["size"] += moments.sizes[clusters].tolist()
+            rows["statistic"] += [statistic] * len(clusters)
+            rows["value"] += values[clusters].tolist()
+    return pa.table(rows)
+
+
+def _sample_and_generalise(
+    source: Table, schema: Schema, method: TruthfulDP, order: Order, threads: int, report: Progress
+) -> Release:
+    """SafePub's middle: private search over the lattice, fresh sample, suppression."""
+    import pyarrow as pa
+
+    if order != "shuffled":
+        raise InputError(f"{method.name} releases a random sample in random order; order cannot be 'aligned'")
+    names = method.identifying(schema)
+    hierarchies = [hierarchy_of(schema.columns[name]) for name in names]
+    codes = np.empty((source.rows, len(names)), dtype=np.int32)
+    for j, (name, hierarchy) in enumerate(zip(names, hierarchies, strict=True)):
+        codes[:, j] = leaf_codes(source, schema, name, hierarchy)
+    target = method.safepub.class_column
+    result = search_and_release(
+        codes,
+        hierarchies,
+        method.safepub,
+        class_column=None if target is None else names.index(target),
+        threads=threads,
+        progress=lambda share: report("search", share),
+    )
+    report("release", 0.0)
+    columns = {}
+    for j, (name, hierarchy) in enumerate(zip(names, hierarchies, strict=True)):
+        level = result.levels[j]
+        # One label per leaf, looked up per row: a million rows share a handful of strings.
+        labels = pa.array(hierarchy.generalise(np.arange(hierarchy.leaves), level).tolist())
+        columns[name] = labels.take(pa.array(codes[result.rows, j]))
+    arrow = pa.table({name: columns[name] for name in source.arrow.column_names if name in columns})
+    certificate = certify(method, schema, order, source.rows, is_seeded())
+    levels = dict(zip(names, result.levels, strict=True))
+    certificate = replace(certificate, parameters=dict(certificate.parameters) | {"levels": levels})
+    report("release", 1.0)
+
+    def evaluate() -> Evaluation:
+        from .evaluate import evaluate_sample
+
+        return evaluate_sample(names, codes, hierarchies, result)
+
+    table = arrow if source.kind == "numpy" else source.give_back(arrow)  # labels are text
+    return Release(table, certificate, arrow, source.format or FileFormat(), evaluate)
+
+
+def leaf_codes(source: Table, schema: Schema, name: str, hierarchy: Hierarchy) -> NDArray[np.int32]:
+    """The column as numbers of leaves of its hierarchy."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = source.arrow.column(name)
+    bounds = schema.columns[name]
+    if isinstance(bounds, Numeric) and hierarchy.numeric:
+        values = np.clip(numeric_values(column, name), bounds.lower, bounds.upper)
+        if bounds.missing == "midpoint":
+            values[np.isnan(values)] = (bounds.lower + bounds.upper) / 2
+        return hierarchy.codes(values, column=name)
+    if pc.any(pc.is_null(column, nan_is_null=True)).as_py():
+        raise InputError(
+            f"column {name!r} has missing values; fill them first, for example with a value that its hierarchy lists"
+        )
+    encoded = pc.dictionary_encode(column.combine_chunks())
+    if hierarchy.numeric:
+        distinct = hierarchy.codes(numeric_values(pa.chunked_array([encoded.dictionary]), name), column=name)
+    else:
+        distinct = hierarchy.codes(encoded.dictionary.cast(pa.string()).to_pylist(), column=name)
+    found: NDArray[np.int32] = distinct[encoded.indices.to_numpy(zero_copy_only=False)]
+    return found
 
 
 def certify(method: Method, schema: Schema, order: Order, n: int, seeded: bool) -> Certificate:
@@ -288,7 +500,7 @@ def certify(method: Method, schema: Schema, order: Order, n: int, seeded: bool) 
         assumptions.append(
             f"NOT PRIVATE: the bounds of {', '.join(bounds_read_data)} were read from the data, which voids the claim."
         )
-    budget = method.budget(schema) if isinstance(method, MicroaggregatedDP) else None
+    budget = method.budget(schema)
     return Certificate(
         guarantee=method.guarantee,
         scope=method.scope(schema, order),
@@ -296,10 +508,11 @@ def certify(method: Method, schema: Schema, order: Order, n: int, seeded: bool) 
         method=method.name,
         parameters=method.parameters(schema, n) | {"order": order},
         epsilon=budget.epsilon if budget else None,
+        delta=method.delta,
         budget=budget.shares if budget else {},
         assumptions=tuple(assumptions),
         columns=_public_columns(schema),
-        private=not seeded and not bounds_read_data,
+        private=not seeded and not bounds_read_data and method.sound,
     )
 
 
@@ -310,4 +523,6 @@ def _public_columns(schema: Schema) -> dict[str, Any]:
         described[name] = {"type": type(column).__name__.lower()}
         if isinstance(column, Numeric):
             described[name] |= {"lower": column.lower, "upper": column.upper, "missing": column.missing}
+        if (hierarchy := hierarchy_of(column)) is not None:
+            described[name]["hierarchy"] = {"leaves": hierarchy.leaves, "levels": hierarchy.levels}
     return described

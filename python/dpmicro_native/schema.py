@@ -67,13 +67,9 @@ class Numeric:
 
 @dataclass(frozen=True)
 class Categorical:
-    """A value from a list, with a hierarchy to generalise it (SafePub).
-
-    ``target=True`` marks the class column that the classification score serves.
-    """
+    """A value from a list, with a hierarchy to generalise it (SafePub)."""
 
     hierarchy: Hierarchy | None = None
-    target: bool = False
 
 
 @dataclass(frozen=True)
@@ -175,7 +171,8 @@ class Schema:
         for name in found:
             if name not in self.names:
                 raise InputError(
-                    f"column {name!r} of the table is not in the schema; add it, for example as Drop() or Keep()"
+                    f"column {name!r} of the table is not in the schema; add it, for example as Drop() or Keep(), "
+                    "or set other_columns in a spec"
                 )
 
     @classmethod

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import InputError
-from .files import FileFormat, FileOptions, read_file
-from .schema import Keep, Numeric, Schema
+from .files import FileFormat, FileOptions, Share, open_file
+from .schema import Categorical, Drop, Keep, Numeric, Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,8 +45,10 @@ class Table:
         return released
 
 
-def read_table(source: Any, schema: Schema, file_options: FileOptions | None = None) -> Table:
-    """Read a numpy array, a frame, anything with ``__arrow_c_stream__``, or a CSV or Parquet path.
+def read_table(
+    source: Any, schema: Schema, file_options: FileOptions | None = None, progress: Share | None = None
+) -> Table:
+    """Read a numpy array, a frame, anything with ``__arrow_c_stream__``, or a CSV, Parquet or Arrow path.
 
     A numpy array has no column names: its columns are the schema's, in order.
     """
@@ -54,7 +56,7 @@ def read_table(source: Any, schema: Schema, file_options: FileOptions | None = N
 
     file_format = None
     if isinstance(source, (str, Path)):
-        arrow, file_format = read_file(Path(source), file_options)
+        arrow, file_format = _from_file(Path(source), schema, file_options, progress)
         kind = "file"
     elif isinstance(source, np.ndarray):
         arrow, kind = _from_numpy(source, schema.names), "numpy"
@@ -78,10 +80,28 @@ def read_table(source: Any, schema: Schema, file_options: FileOptions | None = N
             raise InputError(
                 "a column of the table mixes kinds of values that Arrow cannot hold; make each column one type"
             ) from None
-    schema.match(arrow.column_names)
+    if kind != "file":
+        schema.match(arrow.column_names)
     if arrow.num_rows == 0:
         raise InputError("the table is empty; it needs at least one record")
     return Table(arrow, kind, file_format)
+
+
+def _from_file(
+    path: Path, schema: Schema, options: FileOptions | None, progress: Share | None
+) -> tuple[pa.Table, FileFormat]:
+    """Read the columns that the schema does not drop; kept ones from CSV exactly as they are written."""
+    file = open_file(path, options)
+    if file.format.kind == "csv" and not set(schema.names) & set(file.names):
+        # Without a header the "names" would be values, which no message may quote.
+        raise InputError(
+            f"the first row of {path} names none of the schema's columns; if the file has no header row, "
+            "say so with header = false"
+        )
+    schema.match(file.names)
+    skip = {name for name, column in schema.columns.items() if isinstance(column, Drop)}
+    text = {name for name, column in schema.columns.items() if isinstance(column, (Keep, Categorical))}
+    return file.read(skip=skip, as_text=text | {schema.individual or ""}, progress=progress), file.format
 
 
 def _from_numpy(array: NDArray[Any], names: Sequence[str]) -> pa.Table:
