@@ -54,7 +54,8 @@ class Numeric:
             raise InputError(
                 f"bounds {self.lower} and {self.upper} are inverted or equal; the lower bound must be smaller"
             )
-        if not math.isfinite(float(self.upper) - float(self.lower)):
+        # Widths are cubed (third moments) and summed over records on the way; that must stay finite.
+        if not float(self.upper) - float(self.lower) <= 1e100:
             raise InputError("the bounds are too far apart for double precision; narrow them")
         if self.missing not in ("refuse", "midpoint", "drop"):
             raise InputError(f"missing = {self.missing!r} is unknown; use 'refuse', 'midpoint' or 'drop'")
