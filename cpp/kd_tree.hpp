@@ -87,6 +87,10 @@ class KdTree {
   // Number of records when the tree was last built.
   index_t built() const { return built_; }
 
+  index_t leaves() const { return leaves_; }
+  // Number of leaves that queries of the tree have looked into so far.
+  index_t visited() const { return visited_; }
+
   // Packs the records that are left and builds the tree anew. Slots change.
   void rebuild(Control& control) {
     index_t next = 0;
@@ -400,6 +404,7 @@ class KdTree {
 
   void farthest(index_t node, index_t a, index_t b, Farthest& query) const {
     if (b - a == 1) {
+      ++visited_;
       scan_leaf(
           a, query.point, [&](const Found& f) { improve(query.best, f); }, &query.best, nullptr);
       return;
@@ -420,6 +425,7 @@ class KdTree {
 
   void nearest(index_t node, index_t a, index_t b, const double* point, Nearest& result) const {
     if (b - a == 1) {
+      ++visited_;
       scan_leaf(a, point, [&](const Found& f) { result.offer(f); }, nullptr, &result);
       return;
     }
@@ -499,6 +505,7 @@ class KdTree {
 
   index_t d_;
   int threads_;
+  mutable index_t visited_ = 0;
   index_t built_ = 0;
   index_t leaves_ = 0;
   std::vector<double> rows_;           // row by row while building, then block by block

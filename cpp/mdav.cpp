@@ -49,14 +49,46 @@ Mean mean_of_all(const MatrixView& X, Control& control) {
   return mean;
 }
 
-// In many dimensions boxes overlap every query's ball and the tree visits nearly all leaves.
-constexpr index_t kTreeDimensions = 8;
-constexpr index_t kTreeRecords = 512;
+// Whether the tree pays: where boxes overlap every query's ball (many dimensions, no structure) it
+// visits nearly all leaves, and then one pass over all of them is cheaper. Tried anew after every
+// rebuild. Counts what was visited, never the time, so that a run can be repeated; labels do not
+// depend on it.
+class TreeTrial {
+ public:
+  bool by_scan(const KdTree& tree) {
+    if (tree.built() != built_) *this = TreeTrial(tree);
+    if (tree.leaves() < kFewLeaves) return true;
+    if (scan_ || iterations_ < kIterations) return scan_;
+    const index_t visited = tree.visited() - visited_;
+    const index_t by_scan = kIterations * 2 * tree.leaves();
+    scan_ = static_cast<double>(visited) > kShare * static_cast<double>(by_scan);
+    iterations_ = 0;
+    visited_ = tree.visited();
+    return scan_;
+  }
+  void count() { ++iterations_; }
+
+  TreeTrial() = default;
+
+ private:
+  explicit TreeTrial(const KdTree& tree) : built_(tree.built()), visited_(tree.visited()) {}
+
+  static constexpr index_t kFewLeaves = 16;
+  static constexpr index_t kIterations = 16;
+  static constexpr double kShare =
+      0.2;  // a visit costs the tree several times what it costs a scan
+
+  index_t built_ = 0;
+  index_t visited_ = 0;
+  index_t iterations_ = 0;
+  bool scan_ = false;
+};
 
 // After this share of the records is gone, what they shaped is renewed: the mean has moved away
 // from the reference, the leaves have emptied.
-constexpr double kReferenceShare = 1.0 / 64;
-constexpr double kRebuildShare = 0.5;
+constexpr double kReferenceShare = 1.0 / 16;
+constexpr double kRebuildShare = 0.35;
+constexpr double kPackShare = 0.75;  // a scan pays for every lane that is empty
 
 }  // namespace
 
@@ -70,6 +102,7 @@ void mdav(const MatrixView& X, index_t k, int threads, Control& control, label_t
   Nearest cluster(k);
   std::vector<double> centre(d), r(d), s(d), row(d);
   label_t next = 0;
+  TreeTrial trial;
   index_t referenced = 0;  // records left when the reference was set; 0 when there is none
 
   const auto from_mean = [&] {
@@ -84,7 +117,7 @@ void mdav(const MatrixView& X, index_t k, int threads, Control& control, label_t
   };
   const auto by_scan = [&] {
     if (path != MdavPath::automatic) return path == MdavPath::scan;
-    return d >= kTreeDimensions || tree.size() < kTreeRecords;
+    return trial.by_scan(tree);
   };
   const auto close_cluster = [&] {
     for (const Found& found : cluster.found()) {
@@ -98,9 +131,9 @@ void mdav(const MatrixView& X, index_t k, int threads, Control& control, label_t
 
   while (tree.size() >= 3 * k) {
     control.progress(1 - static_cast<double>(tree.size()) / static_cast<double>(n));
-    if (static_cast<double>(tree.size()) < kRebuildShare * static_cast<double>(tree.built())) {
+    if (static_cast<double>(tree.size()) <
+        (by_scan() ? kPackShare : kRebuildShare) * static_cast<double>(tree.built()))
       tree.rebuild(control);
-    }
     tree.coordinates(from_mean().slot, r.data());
     if (by_scan()) {
       Found farthest{-1, 0, -1};
@@ -110,6 +143,7 @@ void mdav(const MatrixView& X, index_t k, int threads, Control& control, label_t
       tree.nearest_by_scan(s.data(), cluster);
       close_cluster();
     } else {
+      trial.count();
       tree.coordinates(tree.farthest(r.data()).slot, s.data());
       tree.nearest(r.data(), cluster);
       close_cluster();

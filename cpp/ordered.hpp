@@ -14,7 +14,7 @@ namespace dpmicro {
 //   value moves the sums of the runs by at most the change of that value in all (L1).
 // Requires: finite values, 1 <= k <= n (InputError otherwise).
 // Source: IR, section 3; PAPERS.md, "Partitioners".
-// Cost: one radix sort.
+// Cost: one sort.
 void individual_ranking(std::span<const double> x, index_t k, Control& control, label_t* labels);
 
 // IN(k): runs of k in the order of distance to the lower corner of the unit cube (squared Euclidean
@@ -24,7 +24,7 @@ void individual_ranking(std::span<const double> x, index_t k, Control& control, 
 //   total and does not depend on the other records.
 // Requires: values in [0, 1], 1 <= k <= n (InputError otherwise).
 // Source: OPT, section 6 (the insensitive baseline); PAPERS.md, "Partitioners".
-// Cost: one radix sort, and comparisons among equal distances.
+// Cost: one sort.
 void insensitive_ranking(const MatrixView& U, index_t k, Control& control, label_t* labels);
 
 // The partition of x into clusters of at least min_size values that minimises

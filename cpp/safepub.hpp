@@ -117,9 +117,9 @@ bool score_is_monotone(Score score);
 
 // Scores of schemes on one sample.
 //
-// The classes of a scheme refine those of every scheme above it, and a class below k stays below k
-// when refined. So a scheme is scored from the classes of a scheme directly above it, on the
-// combinations whose class is not suppressed there.
+// The classes of a scheme refine those of every scheme above it, and a class that is too small to
+// count stays so when refined. So a scheme is scored from the classes of a scheme directly above
+// it, on the combinations whose class is not suppressed there.
 class Lattice {
  public:
   // counts: how often each combination is in the sample. Keeps references to its arguments.
@@ -189,12 +189,12 @@ struct SearchResult {
 
 // Top-down search for a good scheme.
 //
-// Guarantee: every pivot and, unless as_published, the scheme returned are chosen by permute and
-// flip
-//   alone; the scores enter nowhere else. Ends early when no candidate is left.
+// Guarantee: every pivot is chosen by permute and flip alone, and so is the scheme returned, among
+//   all schemes scored on the way; which ones those are follows from the pivots. The scores enter
+//   nowhere else. Ends early when no candidate is left. as_published: see SearchPlan.
 // Source: SafePub, figure 7; PAPERS.md, correction 1.
-// Cost: steps x attributes passes over the surviving combinations at most; each scheme is scored
-// once.
+// Cost: at most steps x attributes passes over the surviving combinations; no scheme is scored
+//   twice.
 SearchResult search(const Lattice& lattice, const SearchPlan& plan, const RandomSource& source,
                     int threads, Control& control);
 

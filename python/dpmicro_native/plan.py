@@ -129,7 +129,7 @@ def _errors(
             return noise, noise
         return noise, noise + max(size, last) / 4 if alone else None
     if isinstance(partition, Optimal) and alone:
-        return None, _least_balanced(n, noise_cost, partition.smallest)
+        return None, _least_balanced(n, noise_cost, partition.min_size)
     return None, None
 
 
