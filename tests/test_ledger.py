@@ -191,7 +191,7 @@ def test_processes_may_create_at_the_same_time(tmp_path: Path) -> None:
     for maker in makers:
         maker.communicate(timeout=120)
     assert [maker.returncode for maker in makers] == [0] * 4
-    assert len(Ledger(path, "set 0").data_sets()) == 4
+    assert len(Ledger.names(path)) == 4
 
 
 def test_a_kill_between_reserve_and_commit_stays_spent(ledger: Ledger) -> None:

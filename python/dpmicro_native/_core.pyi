@@ -144,6 +144,7 @@ def linkage(
 def range_counts(
     X: ArrayLike, columns: ArrayLike, lower: ArrayLike, upper: ArrayLike, *, threads: int = 0
 ) -> NDArray[np.int64]: ...
+
 # lloyd
 def pcl(
     X: ArrayLike,

@@ -103,9 +103,7 @@ class Ledger:
 
     def __init__(self, path: str | Path, data_set: str | None = None) -> None:
         self.path = Path(path)
-        if not self.path.is_file():
-            raise InputError(f"{self.path}: no such ledger; make one with `dpmicro ledger create`")
-        names = self.data_sets()
+        names = self.names(self.path)
         if data_set is None:
             if len(names) != 1:
                 raise InputError(f"the ledger holds several data sets ({', '.join(names)}); name one")
@@ -156,9 +154,13 @@ class Ledger:
                 database.execute("INSERT INTO data_sets VALUES (?, ?, ?, ?)", values)
         return cls(path, data_set)
 
-    def data_sets(self) -> tuple[str, ...]:
-        """Names of all the data sets in the file."""
-        with self._open() as database:
+    @staticmethod
+    def names(path: str | Path) -> tuple[str, ...]:
+        """Names of all the data sets in a ledger file."""
+        path = Path(path)
+        if not path.is_file():
+            raise InputError(f"{path}: no such ledger; make one with `dpmicro ledger create`")
+        with _ledger(path) as database:
             rows = database.execute("SELECT name FROM data_sets ORDER BY rowid").fetchall()
         return tuple(name for (name,) in rows)
 
@@ -181,7 +183,7 @@ class Ledger:
             raise InputError(f"guarantee = {guarantee!r} is unknown; use 'dp', 'idp' or 'k-anonymity'")
         if (guarantee == "k-anonymity") != (cost == 0):
             raise BudgetError("epsilon must be positive, except for k-anonymity, which costs nothing")
-        with self._open() as database, _transaction(database):
+        with _ledger(self.path) as database, _transaction(database):
             status = self._status(database)
             if cost:
                 cost, slack = _in_terms_of(status.neighbours, neighbours, cost, slack)
@@ -214,7 +216,7 @@ class Ledger:
         self._settle(number, "refused", ("reserved",))
 
     def _settle(self, number: int, state: State, before: tuple[State, ...]) -> None:
-        with self._open() as database, _transaction(database):
+        with _ledger(self.path) as database, _transaction(database):
             changed = database.execute(
                 "UPDATE entries SET state = ? WHERE number = ? AND data_set = ? "
                 f"AND state IN ({', '.join('?' * len(before))})",
@@ -225,12 +227,12 @@ class Ledger:
 
     def status(self) -> Status:
         """Total, spent and left."""
-        with self._open() as database:
+        with _ledger(self.path) as database:
             return self._status(database)
 
     def history(self) -> tuple[Entry, ...]:
         """Every entry, the oldest first."""
-        with self._open() as database:
+        with _ledger(self.path) as database:
             rows = database.execute(
                 "SELECT number, time, epsilon, delta, guarantee, description, state FROM entries "
                 "WHERE data_set = ? ORDER BY number",
@@ -256,15 +258,6 @@ class Ledger:
             Fraction(delta),
             sum((Fraction(row[1]) for row in rows), Fraction(0)),
         )
-
-    @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        with _connection(self.path, "rw") as database:
-            if not _is_ledger(database):
-                raise InputError(
-                    f"{self.path} is not a ledger of this version; make one with `dpmicro ledger create`"
-                )
-            yield database
 
     def __repr__(self) -> str:
         return f"<Ledger {str(self.path)!r}, {self.data_set!r}>"
@@ -327,6 +320,14 @@ def _connection(path: Path, mode: Literal["rw", "rwc"]) -> Iterator[sqlite3.Conn
             yield database
     except sqlite3.Error as error:
         raise InputError(f"the ledger {path} cannot be used: {error}") from None
+
+
+@contextmanager
+def _ledger(path: Path) -> Iterator[sqlite3.Connection]:
+    with _connection(path, "rw") as database:
+        if not _is_ledger(database):
+            raise InputError(f"{path} is not a ledger of this version; make one with `dpmicro ledger create`")
+        yield database
 
 
 @contextmanager
