@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias, get_args
@@ -559,7 +559,13 @@ def _groups(groups: Any) -> Groups:
                 f"groups = {groups!r} is unknown; use 'together', 'each' or lists of column names"
             )
         return groups  # type: ignore[return-value]
-    return tuple(tuple(group) for group in groups)
+    if not isinstance(groups, Iterable) or any(
+        isinstance(group, str) or not isinstance(group, Iterable) for group in (groups := list(groups))
+    ):
+        raise InputError(
+            "groups must be 'together', 'each' or lists of column names, such as [['age', 'pay']]"
+        )
+    return tuple(tuple(map(str, group)) for group in groups)
 
 
 _K_ANONYMITY = "k-anonymity"

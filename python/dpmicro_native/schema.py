@@ -247,6 +247,8 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{path} is not UTF-8 text; save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path} is not valid TOML: {error}") from None
+    except (ValueError, RecursionError):  # a number of thousands of digits, thousands of brackets
+        raise InputError(f"{path} is not a spec: a number is too long or brackets are too deep") from None
 
 
 def refuse_unknown(found: Mapping[str, Any], known: Iterable[str], where: str) -> None:
