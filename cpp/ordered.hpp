@@ -31,9 +31,10 @@ void insensitive_ranking(const MatrixView& U, index_t k, Control& control, label
 // sum over clusters of SSE(C) + noise_cost/|C|.
 //
 // Guarantee: the optimum over all partitions (an optimal one has clusters of consecutive values),
-//   up to rounding of the costs, whose relative error stays near 1e-12 whatever the offset of the
-//   values. Of several equally good last clusters, as computed, the longest is taken, at every step
-//   of the program. Labels ascend with x.
+//   up to rounding of the clusters' costs: relative 1e-9 at worst (33 bits are kept where sums
+//   cancel), whatever the offset of the values and however far the outliers. Of several equally
+//   good last clusters, as computed, the longest is taken, at every step of the program. Labels
+//   ascend with x.
 // Requires: finite values, noise_cost >= 0 and finite, 1 <= min_size <= n (InputError otherwise).
 // Source: OPT, section 5 (the shortest path, there in n^2); the quadrangle inequality of the costs
 //   is in PAPERS.md, "Partitioners".
