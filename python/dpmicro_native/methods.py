@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias, get_args
@@ -559,9 +559,8 @@ def _groups(groups: Any) -> Groups:
                 f"groups = {groups!r} is unknown; use 'together', 'each' or lists of column names"
             )
         return groups  # type: ignore[return-value]
-    if not isinstance(groups, Iterable) or any(
-        isinstance(group, str) or not isinstance(group, Iterable) for group in (groups := list(groups))
-    ):
+    listed = isinstance(groups, (list, tuple))
+    if not listed or not all(isinstance(group, (list, tuple)) for group in groups):
         raise InputError(
             "groups must be 'together', 'each' or lists of column names, such as [['age', 'pay']]"
         )
