@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -292,16 +295,19 @@ def mask_clusters(
     done = []
     groups = method.grouped(schema)
     partitions = method.partitions(schema, len(U))
-    for number, (group, partition) in enumerate(zip(groups, partitions, strict=True)):
+    parts = [
+        np.asfortranarray(U[:, [names.index(name) for name in group]]) if len(groups) > 1 else U
+        for group in groups
+    ]
+    costs = [
+        method.noise_cost(schema, group[0]) if partition.univariate else 0.0
+        for group, partition in zip(groups, partitions, strict=True)
+    ]
+    labelled = label_side_by_side(parts, partitions, costs, threads, lambda share: report("partition", share))
+    for number, (group, partition, part, labels) in enumerate(
+        zip(groups, partitions, parts, labelled, strict=True)
+    ):
         columns = [names.index(name) for name in group]
-        part = np.asfortranarray(U[:, columns]) if len(columns) < len(names) else U
-
-        def share(done: float, number: int = number) -> None:
-            report("partition", (number + done) / len(groups))
-
-        share(0.0)
-        cost = method.noise_cost(schema, group[0]) if partition.univariate else 0.0
-        labels = partition.labels(part, noise_cost=cost, threads=threads, progress=share)
         report("mask", number / len(groups))
         if method.moments.order == 0:
             means, variance = _noisy_means(part, labels, group, schema, method, partition)
@@ -319,6 +325,60 @@ def mask_clusters(
         done.append(Group(group, labels, repaired.moments, variance, repaired.shrunk))
         report("sample", (number + 1) / len(groups))
     return Masked(names, U, V, tuple(done))
+
+
+def label_side_by_side(
+    parts: Sequence[NDArray[np.float64]],
+    partitions: Sequence[Partition],
+    costs: Sequence[float],
+    threads: int,
+    progress: Callable[[float], object],
+) -> list[NDArray[np.int32]]:
+    """Partition each group of attributes, several at once: most partitions use one core.
+
+    Nothing random happens here, so the number of threads changes no result. The calling thread alone
+    reports progress and takes signals; an exception there stops the others at their next poll.
+    """
+    available = threads or os.cpu_count() or 1
+    workers = min(len(parts), available)
+    progress(0.0)
+    if workers == 1:
+        return [
+            partition.labels(
+                part,
+                noise_cost=cost,
+                threads=threads,
+                progress=lambda share, done=number: progress((done + share) / len(parts)),  # type: ignore[misc]
+            )
+            for number, (part, partition, cost) in enumerate(zip(parts, partitions, costs, strict=True))
+        ]
+    shares = [0.0] * len(parts)
+    stopping = threading.Event()
+
+    def label(number: int) -> NDArray[np.int32]:
+        def note(share: float) -> None:
+            shares[number] = share
+            if stopping.is_set():
+                raise InterruptedError
+
+        each = max(1, available // workers)
+        found = partitions[number].labels(
+            parts[number], noise_cost=costs[number], threads=each, progress=note
+        )
+        shares[number] = 1.0
+        return found
+
+    with ThreadPoolExecutor(workers) as pool:
+        futures = [pool.submit(label, number) for number in range(len(parts))]
+        try:
+            while wait(futures, timeout=0.05, return_when=FIRST_EXCEPTION).not_done:
+                progress(sum(shares) / len(parts))
+            return [future.result() for future in futures]
+        except BaseException:
+            stopping.set()
+            for future in futures:
+                future.cancel()
+            raise
 
 
 def _noisy_means(
