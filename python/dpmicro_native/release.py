@@ -371,7 +371,9 @@ def label_side_by_side(
     with ThreadPoolExecutor(workers) as pool:
         futures = [pool.submit(label, number) for number in range(len(parts))]
         try:
-            while wait(futures, timeout=0.05, return_when=FIRST_EXCEPTION).not_done:
+            while (state := wait(futures, timeout=0.05, return_when=FIRST_EXCEPTION)).not_done:
+                for future in state.done:
+                    future.result()  # one that failed stops the others now, not when they are done
                 progress(sum(shares) / len(parts))
             return [future.result() for future in futures]
         except BaseException:

@@ -19,7 +19,8 @@ def _as_file(content: bytes, suffix: str, read: Callable[[Path], object]) -> Non
         try:
             read(path)
         except DpmicroError as error:
-            assert "\n" not in str(error), "an error is one line"
+            if "\n" in str(error):
+                raise RuntimeError("an error must be one line") from None
 
 
 def spec(content: bytes) -> None:
