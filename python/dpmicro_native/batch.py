@@ -14,7 +14,9 @@ from typing import Any
 from .certificate import Certificate
 from .errors import InputError
 from .files import FileFormat, open_file
+from .ledger import Ledger
 from .release import Progress, anonymize
+from .resources import check_memory
 from .schema import Schema
 from .spec import Spec, bounds_from_data
 from .writing import check_target
@@ -73,12 +75,24 @@ def _is_table(path: Path) -> bool:
         return False
 
 
-def run(job: Job, spec: Spec, *, force: bool, experiment: bool, threads: int, progress: Progress) -> Outcome:
+def run(
+    job: Job,
+    spec: Spec,
+    *,
+    force: bool,
+    experiment: bool,
+    threads: int,
+    progress: Progress,
+    ledger: Ledger | None = None,
+    memory_limit: int | None = None,
+) -> Outcome:
     """Make and save one release."""
     begun = time.monotonic()
     check_target(job.target, force=force)
     file = open_file(job.table, spec.file_options)
     schema = spec.schema_for(file.names)
+    if memory_limit is not None:
+        check_memory(file, schema, memory_limit)
     if experiment:
         schema = _with_bounds_from_data(schema, file.read(skip=set(file.names) - set(schema.numeric)))
     release = anonymize(
@@ -89,6 +103,7 @@ def run(job: Job, spec: Spec, *, force: bool, experiment: bool, threads: int, pr
         threads=threads,
         progress=progress,
         file_options=spec.file_options,
+        ledger=ledger,
     )
     release.save(job.target, force=force, progress=progress)
     table = release.table
@@ -105,7 +120,14 @@ def _with_bounds_from_data(schema: Schema, table: Any) -> Schema:
 
 
 def run_all(
-    jobs: Sequence[Job], spec: Spec, progress_of: Callable[[str], Progress], *, force: bool, experiment: bool
+    jobs: Sequence[Job],
+    spec: Spec,
+    progress_of: Callable[[str], Progress],
+    *,
+    force: bool,
+    experiment: bool,
+    ledger: Ledger | None = None,
+    memory_limit: int | None = None,
 ) -> Iterable[Outcome]:
     """Run every job; one that fails does not stop the others. Outcomes come as they are done."""
     cores = os.cpu_count() or 1
@@ -123,7 +145,16 @@ def run_all(
 
         try:
             threads = max(1, cores // workers)
-            return run(job, spec, force=force, experiment=experiment, threads=threads, progress=progress)
+            return run(
+                job,
+                spec,
+                force=force,
+                experiment=experiment,
+                threads=threads,
+                progress=progress,
+                ledger=ledger,
+                memory_limit=memory_limit,
+            )
         except Exception as error:
             return Outcome(job, time.monotonic() - begun, error=error)
 
