@@ -23,6 +23,7 @@ from ..repair import repair_moments
 from ..sample import sample_records
 from ..testing import seeded
 from .figure import Experiment, Figure, Line, Panel, Stated, percent
+from .masking import seed_of
 from .tables import Projection, census, eia
 
 #: Cluster sizes of the papers' x-axes, roughly: up to half of Census, a quarter of EIA.
@@ -73,7 +74,7 @@ def losses(task: Task) -> Losses:
                 continue
             total = 0.0
             draws = 1 if not entry.noise and entry.order == 0 else task.draws
-            with seeded(hash_of(task.table.name, task.k, name, epsilon)):
+            with seeded(seed_of(task.table.name, task.k, name, epsilon)):
                 for _ in range(draws):
                     sampled = np.empty_like(U)
                     for group, moments, query_list in zip(groups, exact, asked, strict=True):
@@ -88,13 +89,6 @@ def losses(task: Task) -> Losses:
                     total += rank_matched_sse(task.table.X, sampled * width, labels)
             found[name, epsilon] = math.log2(total / draws)
     return found
-
-
-def hash_of(*parts: object) -> int:
-    """A seed that is the same in every run and differs between tasks."""
-    import zlib
-
-    return zlib.crc32(repr(parts).encode())
 
 
 Curves = dict[tuple[str, str, Fraction], list[float]]
@@ -160,7 +154,7 @@ def table1(experiment: Experiment) -> Figure:
         made = method("LAPLACE", epsilon=epsilon)
         assert isinstance(made, Microaggregation)
         total = 0.0
-        with seeded(hash_of("laplace", table.name, epsilon)):
+        with seeded(seed_of("laplace", table.name, epsilon)):
             for _ in range(draws):
                 masked = mask_clusters(table.U, table.schema, made, 1, lambda station, share: None)
                 total += float((((masked.released - masked.original) * table.width) ** 2).sum())
