@@ -17,6 +17,7 @@ namespace py = pybind11;
 // One function per family; module.cpp lists them.
 void register_evaluate(py::module_& m);
 void register_kernels(py::module_& m);
+void register_lloyd(py::module_& m);
 void register_partition(py::module_& m);
 void register_noise(py::module_& m);
 void register_moments(py::module_& m);

@@ -30,6 +30,7 @@ PYBIND11_MODULE(_core, m) {
   m.attr("__version__") = DPMICRO_VERSION;
   register_evaluate(m);
   register_kernels(m);
+  register_lloyd(m);
   register_partition(m);
   register_noise(m);
   register_moments(m);

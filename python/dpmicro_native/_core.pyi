@@ -144,3 +144,25 @@ def linkage(
 def range_counts(
     X: ArrayLike, columns: ArrayLike, lower: ArrayLike, upper: ArrayLike, *, threads: int = 0
 ) -> NDArray[np.int64]: ...
+
+# lloyd
+def pcl(
+    X: ArrayLike,
+    sizes: list[int],
+    *,
+    at_least: bool = False,
+    partition: ArrayLike | None = None,
+    centroids: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    max_iter: int = 100,
+    speed: float = 1.7,
+    seed: int = 0,
+    threads: int = 0,
+    progress: Progress = None,
+) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]: ...
+def kmeans_plus_plus(
+    X: ArrayLike, cells: int, *, seed: int = 0, threads: int = 0, progress: Progress = None
+) -> NDArray[np.float64]: ...
+def assign_cells(
+    X: ArrayLike, centroids: ArrayLike, costs: ArrayLike, *, threads: int = 0, progress: Progress = None
+) -> NDArray[np.int32]: ...

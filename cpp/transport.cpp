@@ -1,0 +1,338 @@
+#include "transport.hpp"
+
+#include <algorithm>
+#include <compare>
+#include <functional>
+#include <limits>
+#include <utility>
+
+namespace dpmicro {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// A contested record that may leave its cell, and what that adds to the sum of values.
+struct Move {
+  double difference;
+  std::int32_t record;
+  auto operator<=>(const Move&) const = default;
+};
+
+// Moves from one cell to another, the cheapest on top. Differences hold no costs, so the order
+// lasts; records that have left the cell stay in the heap until they come to the top.
+struct Edge {
+  label_t to;
+  std::vector<Move> moves;
+};
+
+// The moves of the records that were in `cell` at some time, up to a margin. A move that is not
+// listed costs at least `bound` - cost of `cell`, then and later: costs only rise, and a record's
+// best value rises by no more than the cost of `cell`.
+struct Listing {
+  label_t cell;
+  double bound;  // margin + cost of the cell at that time
+};
+
+class Flow {
+ public:
+  Flow(const CellSearch& search, const Targets& targets, double margin, Quantizer& quantizer,
+       Assignment& assignment)
+      : search_(search),
+        targets_(targets),
+        quantizer_(quantizer),
+        assignment_(assignment),
+        cells_(static_cast<label_t>(quantizer.cells)),
+        costs_(quantizer.costs),
+        excess_(static_cast<std::size_t>(cells_)),
+        margins_(static_cast<std::size_t>(cells_), margin),
+        listing_(assignment.labels.begin(), assignment.labels.end()),
+        knowledge_(static_cast<std::size_t>(cells_)),
+        begin_(static_cast<std::size_t>(search.records()), 0),
+        count_(static_cast<std::size_t>(search.records()), 0),
+        edges_(static_cast<std::size_t>(cells_)) {
+    for (label_t q = 0; q < cells_; ++q) {
+      excess_[q] = assignment.sizes[q] - targets.sizes[q];
+      knowledge_[q].push_back(q);
+      listings_.push_back({q, margin + costs_[q]});
+    }
+    if (targets.at_least) add_slack();
+    const auto nodes = excess_.size();
+    distance_.assign(nodes, kInfinity);
+    parent_.assign(nodes, -1);
+    via_.assign(nodes, -1);
+    difference_.assign(nodes, 0.0);
+    gather();
+  }
+
+  index_t solve(Control& control) {
+    for (label_t source = 0; source < static_cast<label_t>(excess_.size()); ++source)
+      while (excess_[source] > 0) {
+        control.poll();
+        augment(source, control);
+      }
+    std::copy_n(costs_.begin(), cells_, quantizer_.costs.begin());
+    if (targets_.at_least) {
+      const double level = costs_[cells_];
+      for (label_t q = 0; q < cells_; ++q)
+        quantizer_.costs[q] = slack_[q] > 0 ? 0.0 : std::min(0.0, quantizer_.costs[q] - level);
+    }
+    for (label_t q = 0; q < cells_; ++q)
+      assignment_.sizes[q] = targets_.sizes[q] + (targets_.at_least ? slack_[q] : 0);
+    return widenings_;
+  }
+
+ private:
+  // "At least" is "exactly" with one more cell that takes what is over: slack_[q] counts the
+  // records of q that it holds. It costs nothing to be there, so a cell with slack has the same
+  // cost as it.
+  void add_slack() {
+    slack_.assign(static_cast<std::size_t>(cells_), 0);
+    index_t free = search_.records();
+    for (const index_t size : targets_.sizes) free -= size;
+    for (label_t q = 0; q < cells_; ++q)
+      if (costs_[q] == 0 && excess_[q] > 0) slack_[q] = std::exchange(excess_[q], 0);
+    for (const index_t slack : slack_) free -= slack;
+    excess_.push_back(-free);
+    costs_.push_back(0.0);
+  }
+
+  bool is_slack(label_t node) const { return node == cells_; }
+
+  void gather() {
+    for (const Contested& chunk : assignment_.contested) {
+      const std::size_t offset = rivals_.size();
+      rivals_.insert(rivals_.end(), chunk.rivals.begin(), chunk.rivals.end());
+      for (std::size_t i = 0; i < chunk.records.size(); ++i) {
+        const std::int32_t record = chunk.records[i];
+        begin_[record] = offset + chunk.begin[i];
+        count_[record] = chunk.begin[i + 1] - chunk.begin[i];
+        for_each_move(record, assignment_.labels[record], append);
+      }
+    }
+    for (auto& edges : edges_) heapify(edges);
+  }
+
+  static void append(Edge& edge, Move move) { edge.moves.push_back(move); }
+
+  static void heapify(std::vector<Edge>& edges) {
+    for (Edge& edge : edges) std::make_heap(edge.moves.begin(), edge.moves.end(), std::greater<>());
+  }
+
+  // The edge between two cells, or where it would be.
+  std::vector<Edge>::iterator find_edge(label_t from, label_t to) {
+    return std::lower_bound(edges_[from].begin(), edges_[from].end(), to,
+                            [](const Edge& edge, label_t cell) { return edge.to < cell; });
+  }
+
+  // Calls act(edge, move) for every cell that a contested record, now in `cell`, may move to.
+  template <class Act>
+  void for_each_move(std::int32_t record, label_t cell, Act&& act) {
+    const Rival* const first = rivals_.data() + begin_[record];
+    const Rival* const last = first + count_[record];
+    const double own =
+        std::find_if(first, last, [&](const Rival& rival) { return rival.cell == cell; })->value;
+    auto& edges = edges_[cell];
+    for (const Rival* rival = first; rival != last; ++rival) {
+      if (rival->cell == cell) continue;
+      auto edge = find_edge(cell, rival->cell);
+      if (edge == edges.end() || edge->to != rival->cell)
+        edge = edges.insert(edge, Edge{rival->cell, {}});
+      act(*edge, Move{rival->value - own, record});
+    }
+  }
+
+  // The moves out of a node are known up to this reduced weight.
+  double known(label_t node) const {
+    if (is_slack(node)) return kInfinity;
+    double least = kInfinity;
+    for (const std::int32_t listing : knowledge_[node])
+      least = std::min(least, listings_[listing].bound - costs_[listings_[listing].cell]);
+    return least;
+  }
+
+  // Lists the moves of all records in the cell anew, up to twice the margin of before.
+  void widen(label_t cell) {
+    if (members_.empty()) {
+      members_.resize(static_cast<std::size_t>(cells_));
+      for (std::size_t i = 0; i < assignment_.labels.size(); ++i)
+        members_[assignment_.labels[i]].push_back(static_cast<std::int32_t>(i));
+    }
+    auto& members = members_[cell];
+    std::sort(members.begin(), members.end());
+    members.erase(std::unique(members.begin(), members.end()), members.end());
+    std::erase_if(members, [&](std::int32_t i) { return assignment_.labels[i] != cell; });
+
+    quantizer_.costs.assign(costs_.begin(), costs_.begin() + cells_);
+    margins_[cell] *= 2;
+    ++widenings_;
+    edges_[cell].clear();
+    bool complete = true;
+    for (const std::int32_t record : members) {
+      listing_[record] = static_cast<std::int32_t>(listings_.size());
+      begin_[record] = rivals_.size();
+      complete &= search_.rivals(quantizer_, record, cell, margins_[cell], rivals_);
+      count_[record] = static_cast<std::int32_t>(rivals_.size() - begin_[record]);
+      for_each_move(record, cell, append);
+    }
+    heapify(edges_[cell]);
+    knowledge_[cell].assign(1, static_cast<std::int32_t>(listings_.size()));
+    listings_.push_back({cell, complete ? kInfinity : margins_[cell] + costs_[cell]});
+  }
+
+  bool reach(label_t node, double distance, label_t parent, std::int32_t via) {
+    if (distance >= distance_[node]) return false;
+    if (distance_[node] == kInfinity) touched_.push_back(node);
+    distance_[node] = distance;
+    parent_[node] = parent;
+    via_[node] = via;
+    push(frontier_, distance, node);
+    return true;
+  }
+
+  using Queue = std::vector<std::pair<double, label_t>>;
+  static void push(Queue& queue, double key, label_t node) {
+    queue.emplace_back(key, node);
+    std::push_heap(queue.begin(), queue.end(), std::greater<>());
+  }
+  static std::pair<double, label_t> pop(Queue& queue) {
+    std::pop_heap(queue.begin(), queue.end(), std::greater<>());
+    const auto top = queue.back();
+    queue.pop_back();
+    return top;
+  }
+
+  // Sends one record's worth from the source along the shortest path to a node with room, and
+  // raises the costs so that reduced weights stay non-negative.
+  void augment(label_t source, Control& control) {
+    frontier_.clear();
+    unknown_.clear();
+    touched_.clear();
+    reach(source, 0, -1, -1);
+    label_t target = -1;
+    while (target < 0) {
+      // A visited cell may have a move that is not listed and leads to something nearer.
+      if (!unknown_.empty() &&
+          (frontier_.empty() || unknown_.front().first < frontier_.front().first)) {
+        const label_t node = pop(unknown_).second;
+        widen(node);
+        relax(node, distance_[node]);
+        control.poll();
+        continue;
+      }
+      const auto [distance, node] = pop(frontier_);
+      if (distance > distance_[node]) continue;
+      if (excess_[node] < 0)
+        target = node;
+      else
+        relax(node, distance);
+    }
+    const double length = distance_[target];
+    for (const label_t node : touched_) {
+      if (distance_[node] < length) costs_[node] += length - distance_[node];
+      distance_[node] = kInfinity;
+    }
+    path_.clear();
+    for (label_t node = target; node != source; node = parent_[node]) path_.push_back(node);
+    do {
+      for (const label_t node : path_) move(parent_[node], node, via_[node]);
+      ++excess_[target];
+      --excess_[source];
+    } while (excess_[source] > 0 && excess_[target] < 0 && has_duplicates());
+  }
+
+  // Whether another record waits on every edge of the path with exactly the difference of the one
+  // that went, as duplicates do: then the path is still a shortest one. If so, they are next.
+  bool has_duplicates() {
+    for (const label_t node : path_) {
+      if (is_slack(node) || is_slack(parent_[node])) return false;
+      const Move* const next = cheapest(parent_[node], *find_edge(parent_[node], node));
+      if (next == nullptr || next->difference != difference_[node]) return false;
+      via_[node] = next->record;
+    }
+    return true;
+  }
+
+  void relax(label_t node, double distance) {
+    if (is_slack(node)) {
+      for (label_t r = 0; r < cells_; ++r)
+        if (slack_[r] > 0) reach(r, distance + std::max(0.0, costs_[r] - costs_[node]), node, -1);
+      return;
+    }
+    if (targets_.at_least)
+      reach(cells_, distance + std::max(0.0, costs_[cells_] - costs_[node]), node, -1);
+    if (known(node) < kInfinity) push(unknown_, distance + known(node), node);
+    for (Edge& edge : edges_[node]) {
+      const Move* const next = cheapest(node, edge);
+      if (next == nullptr) continue;
+      const double margin = next->difference + (costs_[edge.to] - costs_[node]);
+      if (reach(edge.to, distance + std::max(0.0, margin), node, next->record))
+        difference_[edge.to] = next->difference;
+    }
+  }
+
+  // The cheapest move on an edge out of `cell`; null if there is none.
+  const Move* cheapest(label_t cell, Edge& edge) {
+    auto& moves = edge.moves;
+    while (!moves.empty() && assignment_.labels[moves.front().record] != cell) {
+      std::pop_heap(moves.begin(), moves.end(), std::greater<>());  // it has left
+      moves.pop_back();
+    }
+    return moves.empty() ? nullptr : &moves.front();
+  }
+
+  void move(label_t from, label_t to, std::int32_t record) {
+    if (is_slack(from)) {
+      --slack_[to];
+    } else if (is_slack(to)) {
+      ++slack_[from];
+    } else {
+      assignment_.labels[record] = to;
+      if (!members_.empty()) members_[to].push_back(record);
+      auto& knowledge = knowledge_[to];
+      if (std::find(knowledge.begin(), knowledge.end(), listing_[record]) == knowledge.end())
+        knowledge.push_back(listing_[record]);
+      for_each_move(record, to, [](Edge& edge, Move move) {
+        edge.moves.push_back(move);
+        std::push_heap(edge.moves.begin(), edge.moves.end(), std::greater<>());
+      });
+    }
+  }
+
+  const CellSearch& search_;
+  const Targets& targets_;
+  Quantizer& quantizer_;
+  Assignment& assignment_;
+  const label_t cells_;
+  std::vector<double> costs_;    // node potentials; the slack's comes last
+  std::vector<index_t> excess_;  // records too many, by node
+  std::vector<index_t> slack_;   // by cell; empty for exact sizes
+  std::vector<double> margins_;  // by cell, of its latest listing
+  index_t widenings_ = 0;
+  std::vector<Listing> listings_;
+  std::vector<std::int32_t> listing_;                 // by record, its latest
+  std::vector<std::vector<std::int32_t>> knowledge_;  // by cell, listings of the records in it
+  // The rivals of each record, [begin, begin + count), none if it is not contested.
+  std::vector<std::size_t> begin_;
+  std::vector<std::int32_t> count_;
+  std::vector<Rival> rivals_;
+  std::vector<std::vector<Edge>> edges_;            // by cell, in order of the other cell
+  std::vector<std::vector<std::int32_t>> members_;  // records by cell, some gone; when needed
+  // Dijkstra's search.
+  std::vector<double> distance_;
+  std::vector<label_t> parent_;
+  std::vector<std::int32_t> via_;   // the record that moves from the parent,
+  std::vector<double> difference_;  // and what that adds to the sum of values
+  std::vector<label_t> touched_;
+  std::vector<label_t> path_;
+  Queue frontier_;
+  Queue unknown_;  // visited cells, by the distance up to which what leaves them is known
+};
+
+}  // namespace
+
+index_t transport(const CellSearch& search, const Targets& targets, double margin, Control& control,
+                  Quantizer& quantizer, Assignment& assignment) {
+  return Flow(search, targets, margin, quantizer, assignment).solve(control);
+}
+
+}  // namespace dpmicro
