@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from dpmicro_native import _core
 from dpmicro_native.partition import (
     individual_ranking,

@@ -74,7 +74,7 @@ class TreeTrial {
   explicit TreeTrial(const KdTree& tree) : built_(tree.built()), visited_(tree.visited()) {}
 
   static constexpr index_t kFewLeaves = 16;
-  static constexpr index_t kIterations = 64;
+  static constexpr index_t kIterations = 16;
   static constexpr double kShare =
       0.2;  // a visit costs the tree several times what it costs a scan
 
@@ -86,8 +86,9 @@ class TreeTrial {
 
 // After this share of the records is gone, what they shaped is renewed: the mean has moved away
 // from the reference, the leaves have emptied.
-constexpr double kReferenceShare = 1.0 / 64;
-constexpr double kRebuildShare = 0.5;
+constexpr double kReferenceShare = 1.0 / 16;
+constexpr double kRebuildShare = 0.35;
+constexpr double kPackShare = 0.75;  // a scan pays for every lane that is empty
 
 }  // namespace
 
@@ -130,9 +131,9 @@ void mdav(const MatrixView& X, index_t k, int threads, Control& control, label_t
 
   while (tree.size() >= 3 * k) {
     control.progress(1 - static_cast<double>(tree.size()) / static_cast<double>(n));
-    if (static_cast<double>(tree.size()) < kRebuildShare * static_cast<double>(tree.built())) {
+    if (static_cast<double>(tree.size()) <
+        (by_scan() ? kPackShare : kRebuildShare) * static_cast<double>(tree.built()))
       tree.rebuild(control);
-    }
     tree.coordinates(from_mean().slot, r.data());
     if (by_scan()) {
       Found farthest{-1, 0, -1};

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <deque>
 #include <limits>
 
 namespace dpmicro {
@@ -27,11 +28,23 @@ struct Keyed {
   std::int32_t start = 0;  // of the last cluster when this is the last value; used by the optimum
 };
 
-// In ascending order of key, then of record.
-void sort_by_key(std::vector<Keyed>& keyed) {
-  std::sort(keyed.begin(), keyed.end(), [](const Keyed& a, const Keyed& b) {
+// In ascending order of key, then of record. In place: parts are split off by selection, then
+// sorted side by side. Keys and records together are distinct, so the order is the same for every
+// split.
+void sort_by_key(std::vector<Keyed>& keyed, Control& control) {
+  const auto before = [](const Keyed& a, const Keyed& b) {
     return a.key < b.key || (a.key == b.key && a.record < b.record);
-  });
+  };
+  const index_t n = std::ssize(keyed);
+  const auto at = [&](index_t part, index_t parts) { return keyed.begin() + n * part / parts; };
+  index_t parts = 1;
+  for (; n / parts > 65536 && parts < 16; parts *= 2) {
+    parallel_for(parts, 1, 0, control, [&](index_t p, index_t) {
+      std::nth_element(at(p, parts), at(2 * p + 1, 2 * parts), at(p + 1, parts), before);
+    });
+  }
+  parallel_for(parts, 1, 0, control,
+               [&](index_t p, index_t) { std::sort(at(p, parts), at(p + 1, parts), before); });
 }
 
 std::vector<Keyed> keyed_by_value(std::span<const double> x) {
@@ -58,8 +71,7 @@ void cut_into_runs(const std::vector<Keyed>& order, index_t k, label_t* labels) 
 void individual_ranking(std::span<const double> x, index_t k, Control& control, label_t* labels) {
   check_cluster_size(k, std::ssize(x), "k");
   std::vector<Keyed> order = keyed_by_value(x);
-  sort_by_key(order);
-  control.poll();
+  sort_by_key(order, control);
   cut_into_runs(order, k, labels);
 }
 
@@ -78,8 +90,7 @@ void insensitive_ranking(const MatrixView& U, index_t k, Control& control, label
     order[i] = {norm, static_cast<std::int32_t>(i)};
     if ((i & 0xFFFF) == 0) control.poll();
   }
-  sort_by_key(order);
-  control.poll();
+  sort_by_key(order, control);
   // Among equal distances the rows themselves decide.
   for (auto begin = order.begin(); begin != order.end();) {
     auto end = begin + 1;
@@ -115,7 +126,7 @@ class RunCost {
     friend Sums operator+(Sums a, Sums b) { return {a.first + b.first, a.second + b.second}; }
     friend Sums operator-(Sums a, Sums b) { return {a.first - b.first, a.second - b.second}; }
   };
-  static constexpr int kLevels = 6;  // 64^6 exceeds the number of records
+  static constexpr int kLevels = 5;  // two blocks of 64^5 values hold all there can be
   // A position between two values, with the sums from its block's middle to there at each level.
   struct Edge {
     index_t position;
@@ -127,7 +138,7 @@ class RunCost {
     knots_.resize(static_cast<std::size_t>(n_ / kKnot + 1));
     blocks_.emplace_back(static_cast<std::size_t>((n_ - 1) / kBlock + 1));
     for (std::size_t b = 0; b < blocks_[0].size(); ++b) sum_values(static_cast<index_t>(b));
-    while (blocks_.back().size() > 1) {
+    while (blocks_.back().size() > 2) {
       blocks_.emplace_back((blocks_.back().size() - 1) / kBlock + 1);
       for (std::size_t b = 0; b < blocks_.back().size(); ++b) sum_blocks(static_cast<index_t>(b));
     }
@@ -160,7 +171,7 @@ class RunCost {
   }
 
   static constexpr index_t kBlock = 64;
-  static constexpr index_t kKnot = 8;  // sums are stored at every eighth value, to save memory
+  static constexpr index_t kKnot = 16;  // sums are stored at every sixteenth value, to save memory
   static constexpr index_t kFew = 4;
   static constexpr double kTrust = 0x1p-20;  // 33 of 53 bits are left
 
@@ -361,15 +372,13 @@ void optimal_univariate(std::span<const double> x, double noise_cost, index_t mi
   if (!(noise_cost >= 0) || !std::isfinite(noise_cost))
     throw InputError("noise_cost must be 0 or a positive number");
   std::vector<Keyed> order = keyed_by_value(x);
-  sort_by_key(order);
-  control.poll();
+  sort_by_key(order, control);
   const RunCost cost(order, noise_cost);
 
   // A start serves the ends min_size and more after it, and a later start that is better than an
   // earlier one for some end stays better for all later ends (the quadrangle inequality). So the
   // starts worth keeping form a queue, in order of start and of the ends they are best for.
-  std::vector<Start> queue;
-  std::size_t front = 0;
+  std::deque<Start> queue;
   // Least cost of the values before a position, for the last min_size positions.
   std::vector<Total> before(static_cast<std::size_t>(min_size));
 
@@ -380,13 +389,12 @@ void optimal_univariate(std::span<const double> x, double noise_cost, index_t mi
       return start.before.minus(old.before) + cost(start.edge, edge) < cost(old.edge, edge);
     };
     index_t high = n + 1;  // better here, or n + 1
-    while (queue.size() > front && queue.back().from >= end &&
-           better(queue.back(), queue.back().from)) {
+    while (!queue.empty() && queue.back().from >= end && better(queue.back(), queue.back().from)) {
       high = queue.back().from;
       queue.pop_back();
     }
     start.from = end;
-    if (queue.size() > front) {
+    if (!queue.empty()) {
       // The first end for which the new start is better than the last one kept: gallop, bisect.
       const Start& old = queue.back();
       index_t low = std::max(old.from, end - 1);  // not better here, or before the new start's ends
@@ -412,12 +420,8 @@ void optimal_univariate(std::span<const double> x, double noise_cost, index_t mi
     const index_t start = end - min_size;
     if (start == 0 || start >= min_size)
       append({cost.start(start), before[start % min_size], 0}, end);
-    while (front + 1 < queue.size() && queue[front + 1].from <= end) ++front;
-    if (front > 1024 && 2 * front > queue.size()) {
-      queue.erase(queue.begin(), queue.begin() + static_cast<index_t>(front));
-      front = 0;
-    }
-    const Start& best = queue[front];
+    while (queue.size() > 1 && queue[1].from <= end) queue.pop_front();
+    const Start& best = queue.front();
     before[end % min_size] = best.before.plus(cost(best.edge, cost.end(end, best.edge.position)));
     order[end - 1].start = static_cast<std::int32_t>(best.edge.position);
     if ((end & 0xFFF) == 0) control.progress(static_cast<double>(end) / static_cast<double>(n));

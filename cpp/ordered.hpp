@@ -14,7 +14,7 @@ namespace dpmicro {
 //   value moves the sums of the runs by at most the change of that value in all (L1).
 // Requires: finite values, 1 <= k <= n (InputError otherwise).
 // Source: IR, section 3; PAPERS.md, "Partitioners".
-// Cost: one radix sort.
+// Cost: one sort.
 void individual_ranking(std::span<const double> x, index_t k, Control& control, label_t* labels);
 
 // IN(k): runs of k in the order of distance to the lower corner of the unit cube (squared Euclidean
@@ -24,16 +24,17 @@ void individual_ranking(std::span<const double> x, index_t k, Control& control, 
 //   total and does not depend on the other records.
 // Requires: values in [0, 1], 1 <= k <= n (InputError otherwise).
 // Source: OPT, section 6 (the insensitive baseline); PAPERS.md, "Partitioners".
-// Cost: one radix sort, and comparisons among equal distances.
+// Cost: one sort.
 void insensitive_ranking(const MatrixView& U, index_t k, Control& control, label_t* labels);
 
 // The partition of x into clusters of at least min_size values that minimises
 // sum over clusters of SSE(C) + noise_cost/|C|.
 //
 // Guarantee: the optimum over all partitions (an optimal one has clusters of consecutive values),
-//   up to rounding of the costs, whose relative error stays near 1e-12 whatever the offset of the
-//   values. Of several equally good last clusters, as computed, the longest is taken, at every step
-//   of the program. Labels ascend with x.
+//   up to rounding of the clusters' costs: relative 1e-9 at worst (33 bits are kept where sums
+//   cancel), whatever the offset of the values and however far the outliers. Of several equally
+//   good last clusters, as computed, the longest is taken, at every step of the program. Labels
+//   ascend with x.
 // Requires: finite values, noise_cost >= 0 and finite, 1 <= min_size <= n (InputError otherwise).
 // Source: OPT, section 5 (the shortest path, there in n^2); the quadrangle inequality of the costs
 //   is in PAPERS.md, "Partitioners".

@@ -32,8 +32,9 @@ ROWS = 2_000
 # work, not the interpreter's start. A line is JSON: the arguments, and the number of the event at which to crash.
 SERVER = """
 import json, os, sys
-import pyarrow.compute, pyarrow.csv
-from dpmicro_native import batch, cli, commands, evaluate
+import pyarrow.compute, pyarrow.csv, rich
+sys.modules["plotly"] = None  # a report without charts is megabytes smaller, and quicker to write
+from dpmicro_native import batch, cli, commands, evaluate, report
 
 EVENTS = {"open", "os.mkdir", "os.rename", "os.chmod", "os.rmdir", "os.remove", "os.listdir", "os.scandir",
           "shutil.rmtree", "tempfile.mkdtemp"}
@@ -126,6 +127,7 @@ def is_whole(release: Path) -> bool:
     assert open_file(release / "public" / "data.csv").count() == ROWS
     json.loads((release / "public" / "certificate.json").read_text())
     json.loads((release / "curator" / "evaluation.json").read_text())
+    assert (release / "curator" / "report.html").read_text(encoding="utf-8").rstrip().endswith("</html>")
     return True
 
 

@@ -30,14 +30,11 @@ def census(folder: Path, names: tuple[str, ...]) -> tuple[np.ndarray, Schema]:
 
 
 def log2_sse(X: np.ndarray, schema: Schema, name: str, runs: int, **parameters: object) -> float:
-    """Rank-matched SSE in raw units, averaged over runs: what the paper plots."""
+    """Mean over runs of log2 of the rank-matched SSE in raw units: what the paper plots."""
     made = method(name, **parameters)
-    total = 0.0
-    for _ in range(runs):
-        matched = anonymize(X, schema, made).evaluation.sse_rank_matched
-        assert matched is not None
-        total += matched
-    return float(np.log2(total / runs))
+    return float(
+        np.mean([np.log2(anonymize(X, schema, made).evaluation.sse_rank_matched) for _ in range(runs)])
+    )
 
 
 @pytest.mark.parametrize("name", CM + BASELINES)
@@ -133,36 +130,15 @@ def test_the_catalogue_is_complete() -> None:
     assert isinstance(method("B1", k=3), Microaggregation)
 
 
-# The paper's figures (PAPERS.md, "Protocol that reproduces the paper's curves")
+# The paper's figures through the pipeline; test_cross_moment_figures.py has more, station by station.
 
 
 def test_standalone_and_method_6_on_census_2(data_folder: Path) -> None:
     X, schema = census(data_folder, ("FEDTAX", "POTHVAL"))
     assert log2_sse(X, schema, "B1", 1, k=100) == pytest.approx(35.41, abs=0.006)
     with testing.seeded(6):
-        six = log2_sse(X, schema, "CM-6", 40, k=390, epsilon=2)
-        three = log2_sse(X, schema, "CM-3", 40, k=390, epsilon=2)
-    assert six == pytest.approx(34.85, abs=0.1)
-    assert three == pytest.approx(six, abs=0.1)  # methods 3 and 6 agree
-
-
-@pytest.mark.parametrize(("epsilon", "before", "after"), [(1, 200, 400), (2, 110, 250)])
-def test_method_3_overtakes_method_1_on_census_2(
-    data_folder: Path, epsilon: int, before: int, after: int
-) -> None:
-    X, schema = census(data_folder, ("FEDTAX", "POTHVAL"))
-    with testing.seeded(epsilon):
-        for k, expected in ((before, 1), (after, -1)):
-            third = log2_sse(X, schema, "CM-3", 60, k=k, epsilon=epsilon)
-            first = log2_sse(X, schema, "CM-1", 60, k=k, epsilon=epsilon)
-            assert np.sign(third - first) == expected, k
-
-
-def test_eigen_methods_are_worse_than_method_1_nearly_everywhere(data_folder: Path) -> None:
-    X, schema = census(data_folder, ("FEDTAX", "POTHVAL", "INTVAL", "FICA"))
-    worse = []
-    with testing.seeded(5):
-        for k in (50, 150, 300):
-            first = log2_sse(X, schema, "CM-1", 20, k=k, epsilon=1)
-            worse += [log2_sse(X, schema, name, 20, k=k, epsilon=1) > first for name in sorted(EIGEN)]
-    assert np.mean(worse) >= 0.8
+        six = log2_sse(X, schema, "CM-6", 60, k=390, epsilon=2)
+        three = log2_sse(X, schema, "CM-3", 60, k=390, epsilon=2)
+    # One draw has a standard deviation of 0.7, so the mean of 60 has 0.09.
+    assert six == pytest.approx(34.9, abs=0.3)
+    assert three == pytest.approx(six, abs=0.4)  # methods 3 and 6 agree

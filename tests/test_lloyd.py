@@ -5,14 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
+
 from dpmicro_native._core import kmeans_plus_plus
 from dpmicro_native.errors import InputError
 from dpmicro_native.lloyd import PCL, assign, pcl
 from dpmicro_native.partition import mdav, sse
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from reference import lloyd as reference
-from scipy.optimize import linear_sum_assignment
 
 DATA = Path(os.environ.get("DPMICRO_DATA", Path(__file__).parents[2] / "shared" / "data"))
 

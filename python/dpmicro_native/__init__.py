@@ -7,6 +7,7 @@ from .aggregate import cluster_moments
 from .certificate import Certificate
 from .errors import BudgetError, DpmicroError, GeneratorError, InputError
 from .hierarchy import Hierarchy
+from .lloyd import assign, pcl
 from .mask import Budget, discrete_laplace, exponential_mechanism, permute_and_flip
 from .methods import Method, MicroaggregatedDP, Microaggregation, TruthfulDP, method
 from .partition import (
@@ -43,6 +44,7 @@ __all__ = [
     "TruthfulDP",
     "__version__",
     "anonymize",
+    "assign",
     "cluster_moments",
     "discrete_laplace",
     "exponential_mechanism",
@@ -52,6 +54,7 @@ __all__ = [
     "method",
     "nearest_psd",
     "optimal_univariate",
+    "pcl",
     "permute_and_flip",
     "plan",
     "safepub_curve",

@@ -521,7 +521,7 @@ def compare(
         print(json.dumps({"for": "curator only", "settings": found.summary()}, indent=2, ensure_ascii=False))
         return
     if not quiet:
-        header = ["method", "k", "epsilon", "runs", *(name.replace("_", " ") for name in FIGURES), "seconds"]
+        header = ["method", "k", "epsilon", "runs", *(name.replace("_", " ") for name in FIGURES)]
         rows = []
         for row in found.summary():
             shown = [
@@ -532,7 +532,7 @@ def compare(
                 deviation = row[f"{name}_deviation"]
                 error = "" if deviation is None else f" ± {deviation:.1g}"
                 shown.append("-" if row[name] is None else f"{row[name]:.3g}{error}")
-            rows.append([*shown[:3], str(row["runs"]), *shown[3:], f"{row['seconds']:.2f}"])
+            rows.append([*shown[:3], str(row["runs"]), *shown[3:]])
         title = f"CURATOR ONLY: computed from the {found.records:,} original records; never publish it"
         show_table(header, rows, title=title, right=range(1, len(header)))
         print(

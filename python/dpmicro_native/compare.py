@@ -7,7 +7,6 @@ import math
 import os
 import statistics
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
@@ -75,7 +74,6 @@ class Run:
 
     setting: Setting
     repeat: int
-    seconds: float
     figures: dict[str, float | None]
 
 
@@ -88,15 +86,12 @@ class Comparison:
     refused: dict[Setting, str] = field(default_factory=dict)  # settings that cannot work, and why
 
     def table(self) -> pa.Table:
-        """One row per run: method, k, epsilon, repeat, seconds and the figures."""
+        """One row per run: method, k, epsilon, repeat and the figures."""
         import pyarrow as pa
 
-        rows = [
-            vars(run.setting) | {"repeat": run.repeat, "seconds": run.seconds} | run.figures
-            for run in self.runs
-        ]
+        rows = [vars(run.setting) | {"repeat": run.repeat} | run.figures for run in self.runs]
         kinds = {"method": pa.string(), "k": pa.int64(), "repeat": pa.int64()}
-        names = ["method", "k", "epsilon", "repeat", "seconds", *FIGURES]
+        names = ["method", "k", "epsilon", "repeat", *FIGURES]
         return pa.table(
             {name: pa.array([row[name] for row in rows], kinds.get(name, pa.float64())) for name in names}
         )
@@ -109,7 +104,6 @@ class Comparison:
         rows = []
         for setting, runs in found.items():
             row: dict[str, Any] = vars(setting) | {"runs": len(runs)}
-            row["seconds"] = statistics.fmean(run.seconds for run in runs)
             for name in FIGURES:
                 values = [value for run in runs if (value := run.figures[name]) is not None]
                 row[name] = _mean(values)
@@ -126,7 +120,6 @@ class Comparison:
             curator_only("Nothing on this page may be published."),
             "<h1>Methods compared</h1>",
             f'<p class="lead">{self.records:,} records, {len(self.runs)} releases. None of them was kept.</p>',
-            "<nav></nav>",
             "<p>Every figure was measured on the original table. Choosing a method by them reads the data, which no "
             "guarantee covers: choose by a similar public table where you can.</p>",
         ]
@@ -140,20 +133,19 @@ class Comparison:
                     f"{name}-{axis}",
                     _figure(shown, name, axis),
                     f"{words}, against {_AXES[axis]}",
-                    24,
+                    28,
                 )
                 for axis in axes or ["epsilon"]
             ]
             title = words[0].upper() + words[1:]
             parts.append(f'<h2>{escape(title)}</h2><div class="pair">{"".join(charts)}</div>')
-        head = ["method", "k", "ε", "runs", "seconds", *(words for words, _ in FIGURES.values())]
+        head = ["method", "k", "ε", "runs", *(words for words, _ in FIGURES.values())]
         rows = [
             [
                 row["method"],
                 _or_dash(row["k"]),
                 _or_dash(row["epsilon"]),
                 str(row["runs"]),
-                f"{row['seconds']:.2f}",
             ]
             + [_with_deviation(row, name) for name in FIGURES]
             for row in summary
@@ -221,7 +213,7 @@ def compare(
 ) -> Comparison:
     """Release the table by every method with every k and epsilon it takes, and measure what each lost.
 
-    Methods without noise give the same release each time and run once. Runs go in parallel on
+    Methods that draw nothing at random give the same release each time and run once. Runs go in parallel on
     ``threads`` threads (0: all cores). Nothing is kept but the figures, and those are for the curator.
 
     >>> import numpy as np
@@ -240,9 +232,7 @@ def compare(
     source = read_table(table, schema, file_options).arrow
     partitions = _Partitions()
     tasks = [
-        (setting, made, repeat)
-        for setting, made in grid
-        for repeat in range(1 if made.guarantee == "k-anonymity" else repeats)
+        (setting, made, repeat) for setting, made in grid for repeat in range(repeats if _random(made) else 1)
     ]
     stop = threading.Event()
     finished: list[Run] = []
@@ -254,16 +244,14 @@ def compare(
                 raise KeyboardInterrupt
 
         poll("start", 0.0)
-        begun = time.monotonic()
         try:
             release = anonymize(source, schema, partitions.remembered(made), threads=1, progress=poll)
         except InputError as error:
             refused[setting] = str(error)
             return
-        seconds = time.monotonic() - begun
         evaluation = release.evaluation
         figures = {name: read(evaluation) for name, (_, read) in FIGURES.items()}
-        finished.append(Run(setting, repeat, seconds, figures))
+        finished.append(Run(setting, repeat, figures))
 
     # Threads, since the work happens in the core without the interpreter's lock; only this one sees Ctrl-C.
     with ThreadPoolExecutor(max_workers=threads or os.cpu_count() or 1) as pool:
@@ -284,6 +272,11 @@ def compare(
     order = {setting: number for number, (setting, _) in enumerate(grid)}
     finished.sort(key=lambda run: (order[run.setting], run.repeat))
     return Comparison(tuple(finished), source.num_rows, refused)
+
+
+def _random(made: Method) -> bool:
+    """Whether two releases differ: by noise, or because records are drawn from moments."""
+    return made.guarantee != "k-anonymity" or (isinstance(made, Microaggregation) and made.moments.order > 0)
 
 
 class _Partitions:
@@ -337,9 +330,6 @@ class _Remembered(Partition):
 
     def check(self, n: int, d: int) -> None:
         self.partition.check(n, d)
-
-    def min_size(self, n: int) -> int:
-        return self.partition.min_size(n)
 
     def sum_sensitivity(self, n: int) -> int:
         return self.partition.sum_sensitivity(n)

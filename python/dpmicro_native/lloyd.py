@@ -264,7 +264,3 @@ class PCL(Partition):
             raise InputError(f'init = "{self.init}" is unknown; use "mdav" or "k-means++"')
         if self.max_iter < 0:
             raise InputError("max_iter must be 0 or larger")
-
-    def min_size(self, n: int) -> int:
-        """Every cell has at least k records."""
-        return self.k

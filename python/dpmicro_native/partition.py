@@ -121,10 +121,6 @@ class Partition(ABC):
     def check(self, n: int, d: int) -> None:
         """Refuse parameters that cannot work for n records and d attributes, before data is read."""
 
-    @abstractmethod
-    def min_size(self, n: int) -> int:
-        """Smallest cluster there can be, from public facts alone."""
-
     def sum_sensitivity(self, n: int) -> int:
         """L1 sensitivity, in widths of an attribute, of the list of cluster sums of that attribute.
 
@@ -162,10 +158,6 @@ class Singletons(Partition):
     def check(self, n: int, d: int) -> None:
         """Accept every table."""
 
-    def min_size(self, n: int) -> int:
-        """Return 1."""
-        return 1
-
 
 @dataclass(frozen=True)
 class MDAV(Partition):
@@ -187,10 +179,6 @@ class MDAV(Partition):
     def check(self, n: int, d: int) -> None:
         """Refuse k < 1 and k > n."""
         check_k(self.k, n)
-
-    def min_size(self, n: int) -> int:
-        """Return k."""
-        return self.k
 
 
 @dataclass(frozen=True)
@@ -216,10 +204,6 @@ class VMDAV(Partition):
         check_k(self.k, n)
         if not 0 <= self.gamma < float("inf"):
             raise InputError("gamma must be 0 or a positive number; 0 gives groups of exactly k")
-
-    def min_size(self, n: int) -> int:
-        """Return k."""
-        return self.k
 
 
 @dataclass(frozen=True)
@@ -253,10 +237,6 @@ class IR(Partition):
         check_k(self.k, n)
         _check_univariate(d)
 
-    def min_size(self, n: int) -> int:
-        """Return k."""
-        return self.k
-
 
 @dataclass(frozen=True)
 class Insensitive(Partition):
@@ -285,29 +265,18 @@ class Insensitive(Partition):
         """Refuse k < 1 and k > n."""
         check_k(self.k, n)
 
-    def min_size(self, n: int) -> int:
-        """Return k."""
-        return self.k
-
     def sum_sensitivity(self, n: int) -> int:
         """Return the number of clusters: every sum may move by one width."""
         return n // self.k
 
 
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(frozen=True)
 class Optimal(Partition):
     """The clusters of one attribute with the least expected error; see :func:`optimal_univariate`."""
 
     univariate = True
 
-    #: The parameter ``min_size``; the name itself belongs to the question every partition answers.
-    smallest: int
-
-    def __init__(self, min_size: int = 1) -> None:
-        object.__setattr__(self, "smallest", min_size)
-
-    def __repr__(self) -> str:
-        return f"Optimal(min_size={self.smallest})"
+    min_size: int = 1
 
     def labels(
         self,
@@ -319,17 +288,13 @@ class Optimal(Partition):
     ) -> Labels:
         """Label the records by the optimal cut of their only attribute."""
         return _core.optimal_univariate(
-            _only_attribute(U), noise_cost=noise_cost, min_size=self.smallest, progress=progress
+            _only_attribute(U), noise_cost=noise_cost, min_size=self.min_size, progress=progress
         )
 
     def check(self, n: int, d: int) -> None:
         """Refuse a smallest cluster below 1 or above n, and more than one attribute."""
-        check_k(self.smallest, n)
+        check_k(self.min_size, n)
         _check_univariate(d)
-
-    def min_size(self, n: int) -> int:
-        """Return the smallest cluster allowed."""
-        return self.smallest
 
 
 def _check_univariate(d: int) -> None:

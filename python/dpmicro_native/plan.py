@@ -70,15 +70,15 @@ def plan(schema: Schema, method: Method, n: int) -> Plan:
     >>> age.clusters, age.noise_scale_of_mean(50), age.noise_sse
     (20, 2.0, 8000.0)
     """
-    if not isinstance(method, Microaggregation):
+    if not isinstance(method, Microaggregation) or method.moments.order > 0:
         raise InputError(
-            f"{method.name} does not release noisy means, so its error cannot be told in advance"
+            f"{method.name} releases more than means, and its error follows the data; plan a method of means"
         )
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise InputError("n, the number of records, must be a whole number of at least 1")
     method.check(schema)
     shares: Mapping[str, Fraction | None] = (
-        method.budget(schema).shares
+        method.attribute_shares(schema).shares
         if isinstance(method, MicroaggregatedDP)
         else dict.fromkeys(schema.numeric)
     )
@@ -129,7 +129,7 @@ def _errors(
             return noise, noise
         return noise, noise + max(size, last) / 4 if alone else None
     if isinstance(partition, Optimal) and alone:
-        return None, _least_balanced(n, noise_cost, partition.smallest)
+        return None, _least_balanced(n, noise_cost, partition.min_size)
     return None, None
 
 

@@ -271,6 +271,7 @@ def mask_clusters(
         def share(done: float, number: int = number) -> None:
             report("partition", (number + done) / len(groups))
 
+        share(0.0)
         cost = method.noise_cost(schema, group[0]) if partition.univariate else 0.0
         labels = partition.labels(part, noise_cost=cost, threads=threads, progress=share)
         report("mask", number / len(groups))

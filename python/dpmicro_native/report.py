@@ -46,6 +46,7 @@ def report_html(certificate: Certificate, evaluation: Evaluation) -> str:
         ("guarantee", "What it guarantees", _guarantee(certificate)),
         ("released", "What was released", _released(certificate, evaluation)),
         ("noise", "Clusters and noise", _noise(certificate, evaluation, figures)),
+        ("exactness", "How exact the values are", _exactness(evaluation, figures)),
         ("attributes", "Attributes before and after", _attributes(evaluation, figures)),
         ("relations", "Relations between attributes", _relations(evaluation, figures)),
         ("risk", "Risk", _risk(evaluation)),
@@ -78,9 +79,9 @@ def page(title: str, body: str, figures: Mapping[str, Figure], version: str) -> 
     except ImportError:
         plain, scripts = ' class="plain"', ""
         body = body.replace(
-            "<nav",
-            '<p class="note">Charts are left out: they need plotly, <code>pip install '
-            '"dpmicro_native[cli]"</code>. Every figure is in the tables and in evaluation.json.</p><nav',
+            "</h1>",
+            '</h1><p class="note">Charts are left out: they need plotly, <code>pip install '
+            '"dpmicro_native[cli]"</code>. Every figure is in the tables.</p>',
             1,
         )
     else:
@@ -180,8 +181,10 @@ def checklist(certificate: Certificate, evaluation: Evaluation) -> list[tuple[St
             )
         )
     if dp:
+        bounded = any("lower" in column for column in certificate.columns.values())
+        public = "bounds" if bounded else "hierarchies"
         found.append(
-            ("todo", "The bounds come from knowledge of the subject, not from a look at this table.")
+            ("todo", f"The {public} come from knowledge of the subject, not from a look at this table.")
         )
         found.append(
             ("todo", "No other release was made from the same people; if there was one, the epsilons add up.")
@@ -358,15 +361,15 @@ def _guarantee(certificate: Certificate) -> str:
         {"dp": "differential privacy", "idp": "individual differential privacy"}.get(
             certificate.guarantee, certificate.guarantee
         ),
-        {"unconditional": "unconditional", "given-partition": "given the partition"}[certificate.scope],
     ]
     if certificate.guarantee != "k-anonymity":
-        badges.append(
+        badges += [
+            {"unconditional": "unconditional", "given-partition": "given the partition"}[certificate.scope],
             {
                 "replace-one": "neighbours: one individual replaced",
                 "add-remove-one": "neighbours: one added or removed",
-            }[certificate.neighbours]
-        )
+            }[certificate.neighbours],
+        ]
     parts.append("<p>" + "".join(f'<span class="badge">{escape(badge)}</span>' for badge in badges) + "</p>")
     parts.append(f"<p>{escape(certificate.meaning)}</p>")
     if certificate.epsilon is not None:
@@ -395,8 +398,8 @@ def _released(certificate: Certificate, evaluation: Evaluation) -> str:
         bounds = f"{rounded(column['lower'])} to {rounded(column['upper'])}" if "lower" in column else "–"
         rows.append([name, column.get("type", ""), bounds, "–" if share is None else rounded(float(share))])
     head = ["column", "kind", "public bounds", "share of ε"]
-    if not certificate.budget:
-        head, rows = head[:3], [row[:3] for row in rows]
+    shown = [j for j in range(4) if j < 2 or any(row[j] != "–" for row in rows)]
+    head, rows = [head[j] for j in shown], [[row[j] for j in shown] for row in rows]
     loose = [name for name in certificate.budget if name not in certificate.columns]
     shares = [[name, rounded(float(certificate.budget[name]))] for name in loose]
     parameters = [[name, _plain_words(value)] for name, value in certificate.parameters.items()]
@@ -406,9 +409,19 @@ def _released(certificate: Certificate, evaluation: Evaluation) -> str:
         if evaluation.records_dropped
         else ""
     )
+    came_out = (
+        f", {_count(evaluation.records_released)} came out; that number is not in the certificate"
+        if evaluation.records_released is not None
+        else ""
+    )
     return (
-        f"<p>{_count(evaluation.records)} records went in.{dropped}</p>"
-        + html_table(head, rows, numbers=(3,), caption="Columns, as the certificate states them")
+        f"<p>{_count(evaluation.records)} records went in{came_out}.{dropped}</p>"
+        + html_table(
+            head,
+            rows,
+            numbers=(3,) if certificate.budget else (),
+            caption="Columns, as the certificate states them",
+        )
         + html_table(["budget", "share of ε"], shares, numbers=(1,))
         + html_table(["parameter", "value"], parameters, caption="Parameters of the method")
     )
@@ -488,6 +501,28 @@ def _noise(certificate: Certificate, evaluation: Evaluation, figures: dict[str, 
     elif certificate.guarantee == "k-anonymity":
         parts.append("<p>No noise was added.</p>")
     return "".join(parts)
+
+
+def _exactness(evaluation: Evaluation, figures: dict[str, Figure]) -> str:
+    if not evaluation.generality:
+        return ""
+    rows = [[name, _percent(share)] for name, share in evaluation.generality.items()]
+    return (
+        "<p>Released values are true but general: “30 to 40” instead of 34. A value that stands for a single original "
+        "one counts 0\u202f%, one that stands for all of them 100\u202f%.</p>"
+        + html_table(
+            ["attribute", "generality"], rows, numbers=(1,), caption="Mean over the released records"
+        )
+        + chart(
+            figures,
+            "generality",
+            _bars_figure(
+                {name: 100 * share for name, share in evaluation.generality.items()}, "generality, %"
+            ),
+            "Share of an attribute's other values that a released value also stands for, on average.",
+            4.5 + 2 * len(rows),
+        )
+    )
 
 
 def _attributes(evaluation: Evaluation, figures: dict[str, Figure]) -> str:
@@ -671,8 +706,7 @@ def _risk(evaluation: Evaluation) -> str:
                 "Unique releases",
                 _percent(evaluation.unique),
                 "Share of released records that no other equals in every attribute. Under differential "
-                "privacy this is "
-                "harmless by itself: values carry noise.",
+                "privacy this does no harm by itself.",
             ]
         )
     if evaluation.smallest_class is not None:
@@ -815,17 +849,21 @@ def _sizes_figure(sizes: Sizes) -> Figure:
 
 
 def _noise_figure(noisy: Mapping[str, Attribute]) -> Figure:
-    ratios = [
-        attribute.noise.deviation / math.sqrt(attribute.original.variance)
+    ratios = {
+        name: attribute.noise.deviation / math.sqrt(attribute.original.variance)
         if attribute.noise and attribute.original.variance > 0
         else 0.0
-        for attribute in noisy.values()
-    ]
+        for name, attribute in noisy.items()
+    }
+    return _bars_figure(ratios, "noise / original spread")
+
+
+def _bars_figure(values: Mapping[str, float], words: str) -> Figure:
     return {
         "data": [
             {
-                "y": [plain_text(name) for name in noisy],
-                "x": ratios,
+                "y": [plain_text(name) for name in values],
+                "x": list(values.values()),
                 "type": "bar",
                 "orientation": "h",
                 "marker": {"color": css("released")},
@@ -833,7 +871,7 @@ def _noise_figure(noisy: Mapping[str, Attribute]) -> Figure:
             }
         ],
         "layout": {
-            "xaxis": {"title": {"text": "noise / original spread"}, "rangemode": "tozero"},
+            "xaxis": {"title": {"text": words}, "rangemode": "tozero"},
             "yaxis": {"autorange": "reversed", "type": "category"},
             "margin": {"l": 48, "r": 12, "t": 8, "b": 44},
         },
