@@ -14,7 +14,7 @@ from pathlib import Path
 from ..errors import InputError
 from .figure import Experiment, Figure
 
-__all__ = ["FIGURES", "Experiment", "Figure", "reproduce"]
+__all__ = ["FIGURES", "Experiment", "Figure", "find_figure", "reproduce"]
 
 _NAMES = {
     "cm": ("table1", "fig7", "fig8", "fig9", "fig10", "fig11", "fig12", "fig13", "fig14"),
@@ -29,13 +29,11 @@ FIGURES: Mapping[str, tuple[str, str]] = {
 }
 
 
-def reproduce(
-    name: str, data: str | Path, *, quick: bool = False, progress: Callable[[float], object] | None = None
-) -> Figure:
-    """Redo one figure from the tables in ``data``.
+def find_figure(name: str) -> str:
+    """The name if there is such a figure; otherwise an error that suggests one.
 
-    >>> sorted(FIGURES)[:3]
-    ['cm-fig10', 'cm-fig11', 'cm-fig12']
+    >>> find_figure("cm-fig7")
+    'cm-fig7'
     """
     import difflib
 
@@ -43,7 +41,14 @@ def reproduce(
         close = difflib.get_close_matches(name, FIGURES, n=1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(FIGURES)}"
         raise InputError(f"there is no figure {name!r}; {hint}")
-    paper, function = FIGURES[name]
+    return name
+
+
+def reproduce(
+    name: str, data: str | Path, *, quick: bool = False, progress: Callable[[float], object] | None = None
+) -> Figure:
+    """Redo one figure from the tables in ``data``."""
+    paper, function = FIGURES[find_figure(name)]
     module = import_module(f".{paper}", __name__)
     made: Figure = getattr(module, function)(Experiment(Path(data), quick, progress or (lambda share: None)))
     return made

@@ -103,9 +103,7 @@ def curves(
     draws: int,
 ) -> Curves:
     """Loss against k for every table, method and epsilon."""
-    tasks = [
-        Task(table, k, tuple(methods), tuple(epsilons), draws) for table in tables for k in sizes(table)
-    ]
+    tasks = [Task(table, k, tuple(methods), tuple(epsilons), draws) for table in tables for k in sizes(table)]
     found: Curves = {}
     for task, values in zip(tasks, experiment.run(losses, tasks), strict=True):
         for (name, epsilon), value in values.items():
@@ -160,7 +158,9 @@ def table1(experiment: Experiment) -> Figure:
                 total += float((((masked.released - masked.original) * table.width) ** 2).sum())
         return math.log2(total / draws)
 
-    tables = [source.first(d) for d in (2, 3, 4) for source in (census(experiment.data), eia(experiment.data))]
+    tables = [
+        source.first(d) for d in (2, 3, 4) for source in (census(experiment.data), eia(experiment.data))
+    ]
     tasks = [(table, epsilon) for table in tables for epsilon in epsilons]
     simulated = iter(experiment.run(drawn, tasks))
     panels, compared = [], []
@@ -215,7 +215,9 @@ def _panel(
     return Panel(f"{table}, {title}", "k", "log₂ SSE", lines)
 
 
-def _coefficient(experiment: Experiment, source: Projection, epsilon: int) -> tuple[Sequence[int], list[dict[str, list[float]]], list[Panel]]:
+def _coefficient(
+    experiment: Experiment, source: Projection, epsilon: int
+) -> tuple[Sequence[int], list[dict[str, list[float]]], list[Panel]]:
     """The six panels of Figures 7 to 10; the curves per number of attributes."""
     ks = experiment.pick(*(CENSUS_SIZES if source.name == "Census" else EIA_SIZES))
     tables = [source.first(d) for d in (2, 3, 4)]
@@ -246,7 +248,12 @@ _NOTE = (
 
 
 def _first_crossings(
-    source: str, epsilon: int, where: str, paper: Sequence[int], ks: Sequence[int], values: Sequence[Mapping[str, Sequence[float]]]
+    source: str,
+    epsilon: int,
+    where: str,
+    paper: Sequence[int],
+    ks: Sequence[int],
+    values: Sequence[Mapping[str, Sequence[float]]],
 ) -> list[Stated]:
     return [
         crossing(
@@ -263,11 +270,7 @@ def fig7(experiment: Experiment) -> Figure:
     """Census, MDAV, ε = 1."""
     ks, values, panels = _coefficient(experiment, census(experiment.data), 1)
     stated = _first_crossings("Census", 1, "5.5", (283, 400, 510), ks, values)
-    gap = max(
-        abs(a - b)
-        for found in values
-        for a, b in zip(found["CM-3"], found["CM-6"], strict=True)
-    )
+    gap = max(abs(a - b) for found in values for a, b in zip(found["CM-3"], found["CM-6"], strict=True))
     stated.append(
         Stated(
             "methods 3 and 6 have very similar errors (greatest difference of log₂ SSE over k)",
@@ -300,9 +303,23 @@ def fig8(experiment: Experiment) -> Figure:
     draws = experiment.pick(200, 40)
     alone = losses(Task(two, 100, ("B1",), (Fraction(2),), 1))["B1", Fraction(2)]
     sixth = losses(Task(two, 390, ("CM-6",), (Fraction(2),), draws))["CM-6", Fraction(2)]
-    stated.append(Stated("Census 2, standalone MDAV at k = 100: log₂ SSE", "5.5", "35.4", f"{alone:.2f}", abs(alone - 35.4) < 0.1))
     stated.append(
-        Stated("Census 2, method 6 at k = 390, ε = 2: log₂ SSE", "5.5", "34.9", f"{sixth:.2f}", abs(sixth - 34.9) < 0.2)
+        Stated(
+            "Census 2, standalone MDAV at k = 100: log₂ SSE",
+            "5.5",
+            "35.4",
+            f"{alone:.2f}",
+            abs(alone - 35.4) < 0.1,
+        )
+    )
+    stated.append(
+        Stated(
+            "Census 2, method 6 at k = 390, ε = 2: log₂ SSE",
+            "5.5",
+            "34.9",
+            f"{sixth:.2f}",
+            abs(sixth - 34.9) < 0.2,
+        )
     )
     for d, paper in ((3, 370), (4, 493)):
         found = values[d - 2]
@@ -322,10 +339,17 @@ def fig9(experiment: Experiment) -> Figure:
     ks, values, panels = _coefficient(experiment, eia(experiment.data), 1)
     stated = _first_crossings("EIA", 1, "5.5", (736, 959, 1050), ks, values)
     stated.append(
-        crossing("EIA 2, ε = 1: method 2 beats method 3 from k", "5.5", 469, overtakes(ks, values[0]["CM-3"], values[0]["CM-2"]))
+        crossing(
+            "EIA 2, ε = 1: method 2 beats method 3 from k",
+            "5.5",
+            469,
+            overtakes(ks, values[0]["CM-3"], values[0]["CM-2"]),
+        )
     )
     pairs = [("B2", "B3"), ("B4", "B5")]
-    gaps = [max(abs(a - b) for a, b in zip(values[2][one], values[2][two], strict=True)) for one, two in pairs]
+    gaps = [
+        max(abs(a - b) for a, b in zip(values[2][one], values[2][two], strict=True)) for one, two in pairs
+    ]
     stated.append(
         Stated(
             "EIA 4: all coefficients or variances only, without noise, differ much (greatest difference of log₂ SSE)",
@@ -344,7 +368,9 @@ def fig10(experiment: Experiment) -> Figure:
     ks, values, panels = _coefficient(experiment, eia(experiment.data), 2)
     stated = _first_crossings("EIA", 2, "5.5", (491, 608, 689), ks, values)
     at = min(range(len(ks)), key=lambda i: abs(ks[i] - 1000))
-    gain = min(values[0]["CM-2"][at], values[0]["CM-3"][at]) - min(values[0]["CM-8"][at], values[0]["CM-12"][at])
+    gain = min(values[0]["CM-2"][at], values[0]["CM-3"][at]) - min(
+        values[0]["CM-8"][at], values[0]["CM-12"][at]
+    )
     stated.append(
         Stated(
             "EIA 2, k ≈ 1000: methods 8 and 12 are slightly better than 2 and 3 (gain in log₂ SSE)",
@@ -383,19 +409,32 @@ def fig11(experiment: Experiment) -> Figure:
             falls.append(least[-1] < least[0])
             shown = [(float(e), k) for e, k in zip(epsilons, least, strict=True) if math.isfinite(k)]
             lines.append(Line(table.name, [e for e, _ in shown], [k for _, k in shown]))
-            for epsilon, k in ((1, least[0]), (2, least[-1])):
+            for end, k in ((1, least[0]), (2, least[-1])):
                 stated.append(
-                    crossing(f"{table.name}, ε = {epsilon}: least k at which m = 1 beats m = 0", "5.5", paper[source.name, epsilon][i], k)
+                    crossing(
+                        f"{table.name}, ε = {end}: least k at which m = 1 beats m = 0",
+                        "5.5",
+                        paper[source.name, end][i],
+                        k,
+                    )
                 )
         panels.append(Panel(source.name, "ε", "least k at which m = 1 beats m = 0", lines))
     stated.append(
-        Stated("smaller clusters suffice as ε grows (tables of six)", "5.5, Figure 11", "6", str(sum(falls)), all(falls))
+        Stated(
+            "smaller clusters suffice as ε grows (tables of six)",
+            "5.5, Figure 11",
+            "6",
+            str(sum(falls)),
+            all(falls),
+        )
     )
     return Figure("cm-fig11", "Cross moments, Figure 11: cluster size and ε", panels, stated, _NOTE)
 
 
-def _ranking(experiment: Experiment, epsilon: int) -> tuple[list[Panel], dict[str, tuple[Sequence[int], dict[str, list[float]]]]]:
-    names = tuple(f"CM-{i}" for i in range(20, 27)) + ("B6", "B7", "B8")
+def _ranking(
+    experiment: Experiment, epsilon: int
+) -> tuple[list[Panel], dict[str, tuple[Sequence[int], dict[str, list[float]]]]]:
+    names = (*tuple(f"CM-{i}" for i in range(20, 27)), "B6", "B7", "B8")
     panels, values = [], {}
     for source in (census(experiment.data), eia(experiment.data)):
         small = source.name == "Census"
@@ -405,8 +444,12 @@ def _ranking(experiment: Experiment, epsilon: int) -> tuple[list[Panel], dict[st
         found = curves(experiment, [table], lambda table, ks=ks: ks, names, [Fraction(epsilon)], draws)  # type: ignore[misc]
         curve = {name: found[table.name, name, Fraction(epsilon)] for name in names}
         values[table.name] = ks, curve
-        panels.append(_panel(table.name, "m = 0, 1", ks, curve, ("CM-20", "CM-21", "CM-22", "CM-23", "B6", "B7")))
-        panels.append(_panel(table.name, "m = 2", ks, curve, ("CM-20", "CM-21", "CM-24", "CM-25", "CM-26", "B8")))
+        panels.append(
+            _panel(table.name, "m = 0, 1", ks, curve, ("CM-20", "CM-21", "CM-22", "CM-23", "B6", "B7"))
+        )
+        panels.append(
+            _panel(table.name, "m = 2", ks, curve, ("CM-20", "CM-21", "CM-24", "CM-25", "CM-26", "B8"))
+        )
     return panels, values
 
 
@@ -415,9 +458,16 @@ def fig12(experiment: Experiment) -> Figure:
     panels, values = _ranking(experiment, 1)
     ks, curve = values["Census 4"]
     stated = [
-        crossing("Census 4, ε = 1: method 21 beats method 20 from k", "5.5", 364, overtakes(ks, curve["CM-20"], curve["CM-21"]))
+        crossing(
+            "Census 4, ε = 1: method 21 beats method 20 from k",
+            "5.5",
+            364,
+            overtakes(ks, curve["CM-20"], curve["CM-21"]),
+        )
     ]
-    others = [overtakes(ks, curve["CM-20"], curve[name]) for name in ("CM-22", "CM-23", "CM-24", "CM-25", "CM-26")]
+    others = [
+        overtakes(ks, curve["CM-20"], curve[name]) for name in ("CM-22", "CM-23", "CM-24", "CM-25", "CM-26")
+    ]
     stated.append(
         Stated(
             "Census 4, ε = 1: methods other than 21 that beat method 20",
@@ -429,7 +479,12 @@ def fig12(experiment: Experiment) -> Figure:
     )
     ks, curve = values["EIA 4"]
     stated.append(
-        crossing("EIA 4, ε = 1: method 21 beats method 20 from k close to", "5.5", 1000, overtakes(ks, curve["CM-20"], curve["CM-21"]))
+        crossing(
+            "EIA 4, ε = 1: method 21 beats method 20 from k close to",
+            "5.5",
+            1000,
+            overtakes(ks, curve["CM-20"], curve["CM-21"]),
+        )
     )
     return Figure("cm-fig12", "Cross moments, Figure 12: IR-MDAV, ε = 1", panels, stated, _NOTE)
 
@@ -459,7 +514,7 @@ def fig14(experiment: Experiment) -> Figure:
     epsilon = Fraction(2)
     panels = []
     worse: list[bool] = []
-    totals = {name: 0.0 for name in names[1:]}
+    totals = dict.fromkeys(names[1:], 0.0)
     for source in (census(experiment.data), eia(experiment.data)):
         small = source.name == "Census"
         ks = experiment.pick(*(CENSUS_SIZES if small else EIA_SIZES))
@@ -481,7 +536,9 @@ def fig14(experiment: Experiment) -> Figure:
             percent(sum(worse) / len(worse)),
             sum(worse) / len(worse) > 0.9,
         ),
-        Stated("the best eigen method, on average", "5.5", "method 15", _label(ranked[0]), ranked[0] == "CM-15"),
+        Stated(
+            "the best eigen method, on average", "5.5", "method 15", _label(ranked[0]), ranked[0] == "CM-15"
+        ),
         Stated(
             "the two worst eigen methods, on average",
             "5.5",

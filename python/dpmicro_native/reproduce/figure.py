@@ -86,7 +86,11 @@ class Figure:
             chart(plots, f"panel-{number}", _plot(panel), panel.title, 26)
             for number, panel in enumerate(self.panels)
         ]
-        parts = [f"<h1>{escape(self.title)}</h1>", '<p class="lead">The paper\'s figure, redone.</p>', "<nav></nav>"]
+        parts = [
+            f"<h1>{escape(self.title)}</h1>",
+            '<p class="lead">The paper\'s figure, redone.</p>',
+            "<nav></nav>",
+        ]
         parts.append(f'<div class="pair">{"".join(charts)}</div>')
         if self.stated:
             head = ["what the paper's text says", "where", "paper", "here", "", "remark"]
@@ -96,7 +100,9 @@ class Figure:
             ]
             parts.append(f"<h2>Paper and here</h2>{html_table(head, rows)}")
         if self.notes:
-            parts.append(f"<h2>Notes</h2><ul>{''.join(f'<li>{escape(note)}</li>' for note in self.notes)}</ul>")
+            parts.append(
+                f"<h2>Notes</h2><ul>{''.join(f'<li>{escape(note)}</li>' for note in self.notes)}</ul>"
+            )
         return page(f"{self.name}: {self.title}", "\n".join(parts), plots, __version__)
 
     def save(self, folder: Path) -> list[Path]:
@@ -137,7 +143,13 @@ def _plot(panel: Panel) -> Plot:
         "layout": {
             "xaxis": {"title": {"text": panel.x}, "type": kinds["x"], "exponentformat": "power"},
             "yaxis": {"title": {"text": panel.y}, "type": kinds["y"], "exponentformat": "power"},
-            "legend": {"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top", "font": {"color": css("ink")}},
+            "legend": {
+                "orientation": "h",
+                "x": 0,
+                "y": -0.2,
+                "yanchor": "top",
+                "font": {"color": css("ink")},
+            },
             "margin": {"l": 48, "r": 12, "t": 8, "b": 44},
         },
     }

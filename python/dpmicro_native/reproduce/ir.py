@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from .figure import Experiment, Figure, Line, Panel, Stated
 from .masking import loss, seed_of
 from .tables import numeric
@@ -31,7 +33,10 @@ def fig1(experiment: Experiment) -> Figure:
     plain = {epsilon: found[epsilon, 0][0] for epsilon in EPSILONS}
     lines = [Line("individual ranking alone", ks, alone, dotted=True)]
     lines += [Line(f"IR_DP, ε = {epsilon:g}", ks, curves[epsilon]) for epsilon in EPSILONS]
-    lines += [Line(f"Laplace, ε = {epsilon:g}", (ks[0], ks[-1]), (plain[epsilon],) * 2, dotted=True) for epsilon in EPSILONS]
+    lines += [
+        Line(f"Laplace, ε = {epsilon:g}", (ks[0], ks[-1]), (plain[epsilon],) * 2, dotted=True)
+        for epsilon in EPSILONS
+    ]
 
     at = {k: i for i, k in enumerate(ks)}
     ten = curves[0.1][at[10]] / plain[1.0]
@@ -46,8 +51,8 @@ def fig1(experiment: Experiment) -> Figure:
             "about 1",
             f"{hundred:.2f}",
             0.5 <= hundred <= 2,
-            f"by the paper's own scale mΛ/(kε) both have the same noise at k = 10, where the ratio here is {ten:.2f}; at "
-            "k = 100 the method does better than the text says",
+            f"by the paper's own scale mΛ/(kε) both have the same noise at k = 10, where the ratio here is {ten:.2f}; "
+            "at k = 100 the method does better than the text says",
         ),
         Stated(
             "ε = 10, k = 100: the SSE is almost as low as individual ranking's alone (ratio)",
@@ -70,7 +75,7 @@ def fig1(experiment: Experiment) -> Figure:
             "individual ranking alone: the SSE grows with k",
             "5",
             "grows",
-            "grows" if all(a <= b for a, b in zip(alone, alone[1:], strict=False)) else "mostly grows",
+            "grows" if all(a <= b for a, b in itertools.pairwise(alone)) else "mostly grows",
             alone[0] < alone[-1],
         ),
     ]
@@ -79,6 +84,8 @@ def fig1(experiment: Experiment) -> Figure:
         "Individual ranking, Figure 1: Adult",
         [Panel("Adult: age, hours per week", "k", "SSE / m", lines, log="y")],
         stated,
-        (f"Means of {draws} draws, released values truncated to the bounds, SSE divided by the number of attributes, as in "
-         "the paper.",),
+        (
+            f"Means of {draws} draws, released values truncated to the bounds, SSE divided by the number of "
+            "attributes, as in the paper.",
+        ),
     )

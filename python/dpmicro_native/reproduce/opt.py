@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -31,7 +32,10 @@ def fig3(experiment: Experiment) -> Figure:
             how["k"] = k  # type: ignore[assignment]
         return loss(table, name, seed=seed_of(task), epsilon=epsilon, draws=draws[name], **how)
 
-    draws = dict.fromkeys((*fixed, *free), 1) | {"MDAV_IR_DP_1": experiment.pick(5, 1), "INS_DP": experiment.pick(5, 1)}
+    draws = dict.fromkeys((*fixed, *free), 1) | {
+        "MDAV_IR_DP_1": experiment.pick(5, 1),
+        "INS_DP": experiment.pick(5, 1),
+    }
     tasks = [(name, epsilon, k) for name in fixed for epsilon in epsilons for k in ks]
     tasks += [(name, epsilon, 0) for name in free for epsilon in epsilons]
     tasks += [("INS_DP", 10, k) for k in ks]
@@ -101,8 +105,8 @@ def fig3(experiment: Experiment) -> Figure:
                 f"≤ {paper}",
                 f"{beaten[0]}" if beaten else "never",
                 bool(beaten) and beaten[0] <= paper,
-                "MDAV_IR at k = 50 loses 1.884·10¹⁰ and OPT_DP_2 2.041·10¹⁰ in expectation; truncation to the bounds is "
-                "not in the closed form"
+                "MDAV_IR at k = 50 loses 1.884·10¹⁰ and OPT_DP_2 2.041·10¹⁰ in expectation; truncation to the bounds "
+                "is not in the closed form"
                 if name == "MDAV_IR"
                 else "",
             )
@@ -125,7 +129,13 @@ def fig3(experiment: Experiment) -> Figure:
         for e in epsilons
     )
     stated.append(
-        Stated("OPT_DP is better than MDAV_IR_DP, which is better than MDAV_DP", "9", "yes", "yes" if steps else "no", steps)
+        Stated(
+            "OPT_DP is better than MDAV_IR_DP, which is better than MDAV_DP",
+            "9",
+            "yes",
+            "yes" if steps else "no",
+            steps,
+        )
     )
     return Figure(
         "opt-fig3",
@@ -133,8 +143,8 @@ def fig3(experiment: Experiment) -> Figure:
         panels,
         stated,
         (
-            "Expected SSE in closed form, without truncation, in the first two charts. The noise of MDAV_DP has the scale "
-            "ΣΛ/(|C| ε) of the paper's Algorithm 1.",
+            "Expected SSE in closed form, without truncation, in the first two charts. The noise of MDAV_DP has the "
+            "scale ΣΛ/(|C| ε) of the paper's Algorithm 1.",
             "OPT_1 and OPT_2 are the clusters of OPT_DP_1 and OPT_DP_2 without noise.",
         ),
     )
@@ -142,7 +152,9 @@ def fig3(experiment: Experiment) -> Figure:
 
 def _prices(experiment: Experiment) -> dict[int, Projection]:
     """Random subsets of the house prices, without replacement."""
-    full = numeric(experiment.data, "california/california_20640x3.csv", ("median_house_value",), "California")
+    full = numeric(
+        experiment.data, "california/california_20640x3.csv", ("median_house_value",), "California"
+    )
     order = np.random.default_rng(1).permutation(len(full.X))
     return {n: Projection(f"California {n}", full.columns, full.X[order[:n]]) for n in SIZES}
 
@@ -180,21 +192,24 @@ def fig4(experiment: Experiment) -> Figure:
     small, t = 50, 16
     one = loss(tables[1290], "MDAV_IR_DP_1", seed=1, epsilon=_SHARE, k=small)
     two = loss(tables[20640], "MDAV_IR_DP_1", seed=1, epsilon=_SHARE, k=small * t)
-    clustering, noise = (two.clustering / 20640) / (one.clustering / 1290), (one.noise / 1290) / (two.noise / 20640)
+    clustering, noise = (
+        (two.clustering / 20640) / (one.clustering / 1290),
+        (one.noise / 1290) / (two.noise / 20640),
+    )
     stated = [
         Stated(
             "the error decreases as the data set grows (least expected MSE, n = 1,290 to 20,640)",
             "8.4",
             "decreases",
             ", ".join(f"{value:.3g}" for value in least),
-            all(a > b for a, b in zip(least, least[1:], strict=False)),
+            all(a > b for a, b in itertools.pairwise(least)),
         ),
         Stated(
             "the optimal cluster size grows with the data set (k, n = 1,290 to 20,640)",
             "8.4",
             "grows",
             ", ".join(map(str, where)),
-            all(a <= b for a, b in zip(where, where[1:], strict=False)) and where[0] < where[-1],
+            all(a <= b for a, b in itertools.pairwise(where)) and where[0] < where[-1],
         ),
         Stated(
             "n and k times t = 16: the noise's part of the MSE is divided by t²",
@@ -226,7 +241,9 @@ def fig4(experiment: Experiment) -> Figure:
         "Optimal microaggregation, Figure 4: data set size, MDAV_IR_DP_1",
         [Panel("California, price, ε = 1", "k", "expected MSE", lines, log="xy")],
         stated,
-        ("The price has a third of ε, with latitude and longitude beside it. Subsets are random, as in the paper.",),
+        (
+            "The price has a third of ε, with latitude and longitude beside it. Subsets are random, as in the paper.",
+        ),
     )
 
 
@@ -236,9 +253,7 @@ def fig5(experiment: Experiment) -> Figure:
     ks = _cluster_sizes(experiment)
     found = _ranked_errors(experiment, tables)
     curves = {n: [found[n, k].expected / n for k in ks] for n in SIZES}
-    best = experiment.run(
-        lambda n: loss(tables[n], "OPT_DP_1", seed=n, epsilon=_SHARE).expected / n, SIZES
-    )
+    best = experiment.run(lambda n: loss(tables[n], "OPT_DP_1", seed=n, epsilon=_SHARE).expected / n, SIZES)
     lines = []
     for n, level in zip(SIZES, best, strict=True):
         lines.append(Line(f"OPT_DP_1, n = {n}", (ks[0], ks[-1]), (level, level)))
@@ -265,7 +280,7 @@ def fig5(experiment: Experiment) -> Figure:
             "8.4",
             "decreases",
             ", ".join(f"{level:.3g}" for level in best),
-            all(a > b for a, b in zip(best, best[1:], strict=False)),
+            all(a > b for a, b in itertools.pairwise(best)),
         ),
     ]
     return Figure(

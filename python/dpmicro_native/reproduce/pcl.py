@@ -41,7 +41,9 @@ def fig4(experiment: Experiment) -> Figure:
     panels = []
     for correlation, words in ((0.0, "ρ = 0"), (0.5, "ρ = ½")):
         lines = [
-            Line(f"{d} dimensions", [1 / q for q in cells], [100 * found[d, correlation, q][0] for q in cells])
+            Line(
+                f"{d} dimensions", [1 / q for q in cells], [100 * found[d, correlation, q][0] for q in cells]
+            )
             for d in (2, 3, 4)
         ]
         panels.append(Panel(words, "cell probability", "distortion against MDAV (%)", lines, log="x"))
@@ -50,8 +52,20 @@ def fig4(experiment: Experiment) -> Figure:
     two = found[2, 0.0, 16][0], found[2, 0.5, 16][0]
     more = [found[d, c, 64][0] < found[d, c, 4][0] for d in (2, 3, 4) for c in (0.0, 0.5)]
     stated = [
-        Stated("2-D, ρ = 0, 16 cells: distortion against MDAV", "7.1", "−16 %", percent(two[0], 1), two[0] <= -0.155),
-        Stated("2-D, ρ = ½, 16 cells: distortion against MDAV", "7.1", "−11 %", percent(two[1], 1), two[1] <= -0.105),
+        Stated(
+            "2-D, ρ = 0, 16 cells: distortion against MDAV",
+            "7.1",
+            "−16 %",
+            percent(two[0], 1),
+            two[0] <= -0.155,
+        ),
+        Stated(
+            "2-D, ρ = ½, 16 cells: distortion against MDAV",
+            "7.1",
+            "−11 %",
+            percent(two[1], 1),
+            two[1] <= -0.105,
+        ),
         Stated(
             "greatest reduction of distortion over all dimensions and cells",
             "7.1",
@@ -104,7 +118,13 @@ def fig6(experiment: Experiment) -> Figure:
             times["PCL"].append(time.perf_counter() - between)
             experiment.progress((i + 1) / len(ns))
         panels.append(
-            Panel(f"{d} dimensions, k = {k}", "n", "seconds", [Line(name, ns, t) for name, t in times.items()], log="xy")
+            Panel(
+                f"{d} dimensions, k = {k}",
+                "n",
+                "seconds",
+                [Line(name, ns, t) for name, t in times.items()],
+                log="xy",
+            )
         )
         for (name, seconds), exponent in zip(times.items(), paper, strict=True):
             slope = float(np.polyfit(np.log(ns), np.log(seconds), 1)[0])
@@ -124,8 +144,8 @@ def fig6(experiment: Experiment) -> Figure:
         panels,
         stated,
         (
-            f"PCL from MDAV's partition, at most {iterations} iterations, the paper's speed of 1/2; it stops when nothing "
-            "improves.",
+            f"PCL from MDAV's partition, at most {iterations} iterations, the paper's speed of 1/2; it stops when "
+            "nothing improves.",
             "Wall time on this machine: the only figure that differs from run to run.",
         ),
     )
@@ -145,7 +165,11 @@ def fig7(experiment: Experiment) -> Figure:
     def run(k: int) -> tuple[float, float, int]:
         start = mdav(X, k, threads=1)
         labels = pcl(X, k, init=start, max_iter=iterations, threads=1).labels
-        return sse(X, start, threads=1) / X.size, sse(X, labels, threads=1) / X.size, int(np.bincount(labels).min())
+        return (
+            sse(X, start, threads=1) / X.size,
+            sse(X, labels, threads=1) / X.size,
+            int(np.bincount(labels).min()),
+        )
 
     found = experiment.run(run, ks)
     first, second = [a for a, _, _ in found], [b for _, b, _ in found]
@@ -157,9 +181,23 @@ def fig7(experiment: Experiment) -> Figure:
     distinct = len(np.unique(raw, axis=0))
     at = ks.index(2000)
     stated = [
-        Stated("reduction of distortion for the largest k", "7.2", "at least 22 %", percent(-change[-1], 1), -change[-1] >= 0.22),
-        Stated("reduction of distortion for k = 2000", "7.2", "32 %", percent(-change[at], 1), -change[at] >= 0.31),
-        Stated("every cell has at least k records", "7.2", "all but one record", "all" if met else "not all", met),
+        Stated(
+            "reduction of distortion for the largest k",
+            "7.2",
+            "at least 22 %",
+            percent(-change[-1], 1),
+            -change[-1] >= 0.22,
+        ),
+        Stated(
+            "reduction of distortion for k = 2000",
+            "7.2",
+            "32 %",
+            percent(-change[at], 1),
+            -change[at] >= 0.31,
+        ),
+        Stated(
+            "every cell has at least k records", "7.2", "all but one record", "all" if met else "not all", met
+        ),
         Stated(
             "means of age, education, hours",
             "7.2",
@@ -220,10 +258,18 @@ def fig8(experiment: Experiment) -> Figure:
     change = [b / a - 1 for a, b in zip(first, second, strict=True)]
     stated = [
         Stated(
-            "least reduction of distortion against V-MDAV, over k", "7.2", "21 %", percent(-max(change), 1), -max(change) >= 0.2
+            "least reduction of distortion against V-MDAV, over k",
+            "7.2",
+            "21 %",
+            percent(-max(change), 1),
+            -max(change) >= 0.2,
         ),
         Stated(
-            "greatest reduction of distortion against V-MDAV, over k", "7.2", "31 %", percent(-min(change), 1), -min(change) >= 0.3
+            "greatest reduction of distortion against V-MDAV, over k",
+            "7.2",
+            "31 %",
+            percent(-min(change), 1),
+            -min(change) >= 0.3,
         ),
     ]
     lines = [Line("V-MDAV, best γ", ks, first), Line("PCL", ks, second)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -85,12 +86,12 @@ def _grows(found: dict[tuple[float, float], tuple[float, int]], deltas: Sequence
     by_epsilon = all(
         found[a, delta] <= found[b, delta] and found[a, delta][1] <= found[b, delta][1]
         for delta in deltas
-        for a, b in zip(EPSILONS, EPSILONS[1:], strict=False)
+        for a, b in itertools.pairwise(EPSILONS)
     )
     by_delta = all(
         found[epsilon, a][1] <= found[epsilon, b][1]
         for epsilon in EPSILONS
-        for a, b in zip(deltas, deltas[1:], strict=False)
+        for a, b in itertools.pairwise(deltas)
     )
     return by_epsilon and by_delta
 
@@ -107,9 +108,12 @@ def fig10(experiment: Experiment) -> Figure:
     points = [1 + i / 10 for i in range(0, 21, experiment.pick(1, 2))]
     deltas = (1e-4, 1e-5, 1e-6, 1e-7)
     parameters = {delta: safepub_parameters(1.0, delta) for delta in deltas}
-    curves = experiment.run(lambda delta: safepub_curve(parameters[delta][1], parameters[delta][0], points), deltas)
+    curves = experiment.run(
+        lambda delta: safepub_curve(parameters[delta][1], parameters[delta][0], points), deltas
+    )
     lines = [
-        Line(f"δ = {delta:g}", points, [d for _, d in curve]) for delta, curve in zip(deltas, curves, strict=True)
+        Line(f"δ = {delta:g}", points, [d for _, d in curve])
+        for delta, curve in zip(deltas, curves, strict=True)
     ]
     stated = []
     for tables, delta, paper, words in (
@@ -136,7 +140,7 @@ def fig10(experiment: Experiment) -> Figure:
             "7.3",
             "steeper",
             ", ".join(f"{fall:.1f}" for fall in falls),
-            all(a < b for a, b in zip(falls, falls[1:], strict=False)),
+            all(a < b for a, b in itertools.pairwise(falls)),
         )
     )
     return Figure(
@@ -179,7 +183,13 @@ def fig11(experiment: Experiment) -> Figure:
     low = {epsilon: found["low", epsilon][0] for epsilon in EPSILONS}
     ordered = all(found["low", e][0] <= found["medium", e][0] <= found["high", e][0] for e in EPSILONS)
     stated = [
-        Stated("standard deviation of the share of records kept, at most", "8.2", "< 1 %", percent(worst, 2), worst < 0.01),
+        Stated(
+            "standard deviation of the share of records kept, at most",
+            "8.2",
+            "< 1 %",
+            percent(worst, 2),
+            worst < 0.01,
+        ),
         Stated(
             "low generalisation, high ε: a smaller ε keeps more records (ε = 1.5 against 2)",
             "8.2",
@@ -188,7 +198,9 @@ def fig11(experiment: Experiment) -> Figure:
             low[1.5] > low[2.0],
             "the schemes are not given in the paper; those here are a quarter, a half and three quarters of the levels",
         ),
-        Stated("the more general, the more records are kept", "8.2", "yes", "yes" if ordered else "no", ordered),
+        Stated(
+            "the more general, the more records are kept", "8.2", "yes", "yes" if ordered else "no", ordered
+        ),
     ]
     return Figure(
         "sp-fig11",
@@ -206,7 +218,10 @@ def _combinations(table: Coded, levels: Sequence[int]) -> NDArray[np.int64]:
 
 
 def _generalised(table: Coded, levels: Sequence[int]) -> NDArray[np.int32]:
-    columns = [h.tables[level][table.codes[:, j]] for j, (h, level) in enumerate(zip(table.hierarchies, levels, strict=True))]
+    columns = [
+        h.tables[level][table.codes[:, j]]
+        for j, (h, level) in enumerate(zip(table.hierarchies, levels, strict=True))
+    ]
     return np.stack(columns, axis=1)
 
 
@@ -249,7 +264,12 @@ def information(table: Coded, rows: NDArray[np.int64], levels: Sequence[int]) ->
     )
 
 
-_SCORES = {"granularity": "granularity", "entropy": "entropy", "groups": "groups", "discernibility": "discernibility"}
+_SCORES = {
+    "granularity": "granularity",
+    "entropy": "entropy",
+    "groups": "groups",
+    "discernibility": "discernibility",
+}
 
 
 def _search(table: Coded, score: str, steps: int, epsilon_search: Any, published: bool, run: int) -> Any:
@@ -262,7 +282,10 @@ def fig14(experiment: Experiment) -> Figure:
     """Information loss against the number of steps, for several budgets of the search."""
     table = us_census(experiment.data)
     steps = experiment.pick((10, 50, 100, 200, 300, 400), (50, 300))
-    budgets = experiment.pick((Fraction(1, 2), Fraction(1, 10), Fraction(1, 100), Fraction(1, 1000)), (Fraction(1, 10), Fraction(1, 100)))
+    budgets = experiment.pick(
+        (Fraction(1, 2), Fraction(1, 10), Fraction(1, 100), Fraction(1, 1000)),
+        (Fraction(1, 10), Fraction(1, 100)),
+    )
     runs = experiment.pick(4, 1)
     scores = ("granularity", "entropy", "groups")
     tasks = [
@@ -272,7 +295,9 @@ def fig14(experiment: Experiment) -> Figure:
         for budget in budgets
         for run in range(runs)
     ]
-    corrected = [(score, s, Fraction(1, 10), False, run) for score in scores for s in steps for run in range(runs)]
+    corrected = [
+        (score, s, Fraction(1, 10), False, run) for score in scores for s in steps for run in range(runs)
+    ]
     tasks += corrected
     tasks += [("discernibility", 300, Fraction(1, 10), True, run) for run in range(runs)]
 
@@ -294,7 +319,12 @@ def fig14(experiment: Experiment) -> Figure:
             for budget in budgets
         ]
         lines.append(
-            Line("corrected, ε_search = 0.1", steps, [100 * mean(score, s, Fraction(1, 10), False) for s in steps], dotted=True)
+            Line(
+                "corrected, ε_search = 0.1",
+                steps,
+                [100 * mean(score, s, Fraction(1, 10), False) for s in steps],
+                dotted=True,
+            )
         )
         panels.append(Panel(f"US Census, {score}", "steps", "information loss (%)", lines))
     tenth = Fraction(1, 10)
@@ -305,7 +335,13 @@ def fig14(experiment: Experiment) -> Figure:
     visited = fmean(found["granularity", 300, tenth, True, run][1] for run in range(runs))
     exact = mean("granularity", 300, tenth, False), mean("entropy", 300, tenth, False)
     stated = [
-        Stated("records lost by sampling alone, ε_anon = 0.9", "8.5", "41 %", percent(sampling, 1), round(sampling, 2) == 0.41),
+        Stated(
+            "records lost by sampling alone, ε_anon = 0.9",
+            "8.5",
+            "41 %",
+            percent(sampling, 1),
+            round(sampling, 2) == 0.41,
+        ),
         Stated(
             "information loss by Discernibility, 300 steps",
             "8.5",
@@ -319,7 +355,8 @@ def fig14(experiment: Experiment) -> Figure:
             "71 to 83 % over four tables",
             percent(entropy, 1),
             0.68 <= entropy <= 0.86,
-            f"with the corrections {percent(exact[1], 1)}; granularity {percent(fine, 1)}, corrected {percent(exact[0], 1)}",
+            f"with the corrections {percent(exact[1], 1)}; granularity {percent(fine, 1)}, "
+            f"corrected {percent(exact[0], 1)}",
         ),
         Stated("information loss by Group Size, 300 steps", "8.5", "< 2 %", percent(crowd, 2), crowd < 0.02),
         Stated(
@@ -349,8 +386,8 @@ def fig14(experiment: Experiment) -> Figure:
         (
             ONE_TABLE,
             "The paper shows “Health interviews”, “representative for the other datasets”; here is “US Census”.",
-            f"Means of {runs} runs of the algorithm as published, with ε = 1 in all; dotted: this package's corrected one. "
-            "Every loss is 0 % for the input and 100 % for nothing released.",
+            f"Means of {runs} runs of the algorithm as published, with ε = 1 in all; dotted: this package's corrected "
+            "one. Every loss is 0 % for the input and 100 % for nothing released.",
         ),
     )
 
@@ -379,9 +416,11 @@ def fig16(experiment: Experiment) -> Figure:
     ends = dict(zip(targets, experiment.run(full, targets), strict=True))
 
     def run(task: tuple[str, int, bool, int]) -> float:
-        target, s, published, number = task
+        target, s, published, _number = task
         column, _ = bases[target]
-        made = SafePub(1, DELTA, Fraction(1, 10), s, "classification", class_column=target, as_published=published)
+        made = SafePub(
+            1, DELTA, Fraction(1, 10), s, "classification", class_column=target, as_published=published
+        )
         with seeded(seed_of(*task)):
             result = search_and_release(table.codes, table.hierarchies, made, class_column=column, threads=1)
         features = np.delete(_generalised(table, result.levels), column, axis=1)
@@ -402,7 +441,9 @@ def fig16(experiment: Experiment) -> Figure:
             curve = [fmean(found[target, s, published, i] for i in range(runs)) for s in steps]
             means[target, published] = curve
             spreads[target, published] = pstdev(found[target, 300, published, i] for i in range(runs))
-            lines.append(Line(f"{target}, {words}", steps, [100 * value for value in curve], dotted=not published))
+            lines.append(
+                Line(f"{target}, {words}", steps, [100 * value for value in curve], dotted=not published)
+            )
     at = steps.index(300)
     salary, marital = means["salary-class", True], means["marital-status", True]
     stated = [
@@ -438,7 +479,8 @@ def fig16(experiment: Experiment) -> Figure:
             "80.9 to 81.5 %",
             percent(share, 1),
             abs(share - 0.812) <= 0.015,
-            f"trees learnt from the input: {percent(absolute[1], 1)}; the most frequent class: {percent(absolute[0], 1)}",
+            f"trees learnt from the input: {percent(absolute[1], 1)}; "
+            f"the most frequent class: {percent(absolute[0], 1)}",
         )
     )
     return Figure(
@@ -449,7 +491,7 @@ def fig16(experiment: Experiment) -> Figure:
         (
             ONE_TABLE,
             f"Means of {runs} runs (the paper: 100), ε_anon = 0.9, ε_search = 0.1; 10-fold cross-validation.",
-            "Trees by this package's small learner in the manner of C4.5: gain ratio, one branch per value, pessimistic "
-            "pruning; age counts as a category.",
+            "Trees by this package's small learner in the manner of C4.5: gain ratio, one branch per value, "
+            "pessimistic pruning; age counts as a category.",
         ),
     )

@@ -32,7 +32,8 @@ class Projection:
     @property
     def width(self) -> Array:
         """Upper bound of each attribute."""
-        return 1.5 * self.X.max(axis=0)
+        upper: Array = 1.5 * self.X.max(axis=0)
+        return upper
 
     @property
     def U(self) -> Array:  # noqa: N802 - the papers' name for the table in the unit cube

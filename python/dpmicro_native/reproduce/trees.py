@@ -59,8 +59,7 @@ def grow(codes: Codes, counts: Counts, attributes: tuple[int, ...] | None = None
     order = np.argsort(column, kind="stable")
     starts = np.flatnonzero(np.r_[True, np.diff(column[order]) != 0])
     branches = {
-        int(column[rows[0]]): grow(codes[rows], counts[rows], rest)
-        for rows in np.split(order, starts[1:])
+        int(column[rows[0]]): grow(codes[rows], counts[rows], rest) for rows in np.split(order, starts[1:])
     }
     below = sum(branch.errors for branch in branches.values())
     if below < node.errors - 0.1:  # C4.5 keeps a subtree only if it is expected to err less
@@ -76,9 +75,9 @@ def _best_split(codes: Codes, counts: Counts, attributes: tuple[int, ...]) -> in
     gains, ratios = {}, {}
     for attribute in attributes:
         column = codes[:, attribute]
-        table = np.stack([np.bincount(column, weights=count) for count in counts.T], axis=1)
+        table: Counts = np.stack([np.bincount(column, weights=count) for count in counts.T], axis=1)
         table = table[table.any(axis=1)]
-        sizes = table.sum(axis=1)
+        sizes: Counts = table.sum(axis=1)
         if (sizes >= _LEAST).sum() < 2:
             continue
         gain = before - float(sizes @ _entropy(table)) / records
