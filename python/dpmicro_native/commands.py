@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -653,11 +654,8 @@ def reproduce(figures: tuple[str, ...], data: Path, out: Path, quick: bool, quie
     agreed = stated = 0
     with progress_of(names, quiet=quiet) as bars:
         for name in dict.fromkeys(names):
-            progress = bars(name)
             begun = time.monotonic()
-            figure = redo(
-                name, data, quick=quick, progress=lambda share, progress=progress: progress("compute", share)
-            )
+            figure = redo(name, data, quick=quick, progress=partial(bars(name), "compute"))
             figure.save(out)
             agreed += sum(item.agrees for item in figure.stated)
             stated += len(figure.stated)
