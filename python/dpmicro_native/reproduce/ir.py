@@ -60,8 +60,8 @@ def fig1(experiment: Experiment) -> Figure:
             "almost 1",
             f"{floor:.1f}",
             floor <= 2,
-            f"clustering alone loses {alone[-1]:.3g}, and noise of scale mΛ/(kε) on every mean more than that; "
-            "on the paper's log₁₀ axis the two look close",
+            "noise of scale mΛ/(kε) on every mean adds to what clustering loses; on the paper's log₁₀ axis the two "
+            "look close",
         ),
         Stated(
             "already k = 2 loses less than plain Laplace noise (ratio of SSEs, ε = 0.1, 1, 10)",

@@ -38,7 +38,8 @@ class Projection:
     @property
     def U(self) -> Array:  # noqa: N802 - the papers' name for the table in the unit cube
         """The table in the unit cube."""
-        return np.asfortranarray(self.X / self.width)
+        # EIA has a few negative corrections: they are moved to the bound, as in every release.
+        return np.asfortranarray(np.clip(self.X / self.width, 0, 1))
 
     @property
     def schema(self) -> Schema:
