@@ -373,8 +373,8 @@ def fig14(experiment: Experiment) -> Figure:
             "19,440",
             f"{lattice:,}",
             lattice == 19440,
-            "by a factor of 1.5, as if one attribute had three levels there and two here; the hierarchies here are those of "
-            "the published tool"
+            "by a factor of 1.5, as if one attribute had three levels there and two here; the hierarchies here are "
+            "those of the published tool"
             if lattice == 12960
             else "",
         ),
