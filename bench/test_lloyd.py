@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from conftest import seconds
 from dpmicro_native.lloyd import pcl
 from dpmicro_native.partition import mdav, sse

@@ -330,7 +330,6 @@ def test_the_partition_class():
     U = np.random.default_rng(0).random((103, 2))
     partition = PCL(10)
     assert partition.reads == "freely"
-    assert partition.min_size(103) == 10
     np.testing.assert_array_equal(partition.labels(U), pcl(U, 10).labels)
     for bad in (PCL(0), PCL(104), PCL(2, init="other"), PCL(2, max_iter=-1)):
         with pytest.raises(InputError):
