@@ -130,10 +130,14 @@ class Pcl {
   }
 
  private:
+  // A fraction of a typical squared distance to a centroid, or of the spread of all records where
+  // the centroids hit them exactly; never 0, which doubling would not widen.
   void set_margin(double distortion) {
-    // A fraction of a typical squared distance; never 0, which would prove nothing.
-    margin_ = std::max(0.3 * distortion / static_cast<double>(X_.rows),
-                       std::numeric_limits<double>::min() * 1e16);
+    const std::vector<label_t> one_cell(static_cast<std::size_t>(X_.rows), 0);
+    const double spread = search_.distortion(one_cell, search_.means(one_cell, 1, control_),
+                                             options_.threads, control_);
+    margin_ = std::max({distortion, 1e-3 * spread, std::numeric_limits<double>::min() * 1e16}) *
+              (0.3 / static_cast<double>(X_.rows));
   }
 
   // The best labels for the centroids, with the targets' sizes; adjusts the costs.

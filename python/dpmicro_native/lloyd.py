@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
 Start = Literal["mdav", "k-means++"]
 
+# With few cells it matters which of the many local optima a start leads to, and trials are cheap.
+_MOST_CELLS_FOR_TRIALS = 128
+_TRIALS = 8
+_TRIAL_ITERATIONS = 15
+_TRIAL_RECORDS = 4096  # at least, and 64 per cell
+
 
 class PCLResult(NamedTuple):
     """A partition and the quantiser behind it.
@@ -56,8 +62,9 @@ def pcl(
     cell as MDAV has it, should that be better). The result is never worse than the initial
     partition, if that has the sizes asked for. Scale the attributes first: distances mix them.
 
-    init: ``"mdav"`` (default), ``"k-means++"``, a partition (labels, whose sizes are kept), or
-        centroids (one row per cell).
+    init: ``"mdav"``, ``"k-means++"``, a partition (labels, whose sizes are kept), or centroids (one
+        row per cell). None is MDAV; with up to 128 cells of the default sizes, a few k-means++ starts
+        compete with it on a sample of the records, and the best two go on.
     sizes: the exact size of every cell instead, none below k.
     min_size: a lower bound (at least k) instead of exact sizes: cells may grow where that is better.
     cells: their number, where ``init`` and ``sizes`` do not say it.
@@ -91,15 +98,13 @@ def pcl(
     if partition is not None and partition.shape != (n,):
         raise InputError("an initial partition needs one label per record")
     targets = _targets(n, k, sizes, min_size, cells, partition, centroids)
-    if partition is None and centroids is None:
-        if init is None or init == "mdav":
-            partition = _start_partition(table, k, targets.size, threads, progress)
-        else:
-            centroids = _core.kmeans_plus_plus(
-                table, targets.size, seed=seed, threads=threads, progress=progress
-            )
+    count = targets.size
 
-    def run(targets: NDArray[np.int64]) -> PCLResult:
+    def run(
+        targets: NDArray[np.int64],
+        partition: NDArray[np.int64] | None,
+        centroids: NDArray[np.float64] | None,
+    ) -> PCLResult:
         return PCLResult(
             *_core.pcl(
                 table,
@@ -116,14 +121,22 @@ def pcl(
             )
         )
 
-    result = run(targets)
-    if partition is not None and sizes is None and min_size is None:
-        # The remainder may have been better off where the initial partition had it.
-        own_sizes = np.bincount(partition, minlength=targets.size)
-        if not np.array_equal(own_sizes, targets):
-            initial = _distortion(table, partition, weights)
-            if result.distortions[-1] > initial:
-                result = run(own_sizes)
+    if centroids is not None:
+        return run(targets, None, centroids)
+    if isinstance(init, str) and init == "k-means++":
+        centroids = _core.kmeans_plus_plus(table, count, seed=seed, threads=threads, progress=progress)
+        return run(targets, None, centroids)
+    default_sizes = sizes is None and min_size is None
+    starts: list[NDArray[np.float64] | None] = [None]  # None: the partition
+    if partition is None:
+        partition = _mdav_start(table, k, count, threads, progress)
+        if init is None and default_sizes and weights is None and 1 < count <= _MOST_CELLS_FOR_TRIALS:
+            starts = _finalists(table, partition, count, max_iter, seed, threads)
+    results = [run(targets, partition if start is None else None, start) for start in starts]
+    result = min(results, key=lambda result: float(result.distortions[-1]))
+    # Another start, or a remainder spread elsewhere, is not bound to beat the initial partition.
+    if default_sizes and result.distortions[-1] > _distortion(table, partition, weights):
+        result = run(np.bincount(partition, minlength=count), partition, None)
     return result
 
 
@@ -205,24 +218,56 @@ def _targets(
     return np.asarray([base + (q >= count - rest) for q in range(count)], np.int64)
 
 
-def _start_partition(
+def _mdav_start(
     table: NDArray[np.float64], k: int, cells: int, threads: int, progress: Progress
 ) -> NDArray[np.int64]:
     """Partition by MDAV into a number of clusters that may be other than n // k."""
     n = table.shape[0]
     size = k if n // k == cells else n // cells
     labels = _core.mdav(table, size, threads=threads, progress=progress).astype(np.int64)
-    # Cells of n // cells records leave up to a few clusters too many; those join the last one.
+    # Clusters of n // cells records may be a few too many; those join the last one.
     return np.minimum(labels, cells - 1)
+
+
+def _means(
+    table: NDArray[np.float64], labels: NDArray[np.int64], weights: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    total = np.bincount(labels, weights=weights)
+    columns = (x if weights is None else weights * x for x in table.T)
+    return np.stack([np.bincount(labels, weights=x) / total for x in columns], axis=1)
+
+
+def _finalists(
+    table: NDArray[np.float64],
+    partition: NDArray[np.int64],
+    cells: int,
+    max_iter: int,
+    seed: int,
+    threads: int,
+) -> list[NDArray[np.float64] | None]:
+    """Return the two starts that do best on a sample: centroids, or None for the partition."""
+    size = min(table.shape[0], max(_TRIAL_RECORDS, 64 * cells)) // cells * cells
+    sample = table[np.random.default_rng(seed).permutation(table.shape[0])[:size]]
+
+    def trial(centroids: NDArray[np.float64]) -> PCLResult:
+        return pcl(
+            sample, size // cells, init=centroids, max_iter=min(max_iter, _TRIAL_ITERATIONS), threads=threads
+        )
+
+    trials: list[tuple[float, NDArray[np.float64] | None]] = [
+        (float(trial(_means(table, partition)).distortions[-1]), None)
+    ]
+    for t in range(_TRIALS):
+        result = trial(_core.kmeans_plus_plus(sample, cells, seed=seed + t, threads=threads))
+        trials.append((float(result.distortions[-1]), result.centroids))
+    return [start for _, start in sorted(trials, key=lambda trial: trial[0])[:2]]
 
 
 def _distortion(table: NDArray[np.float64], labels: NDArray[np.int64], weights: ArrayLike | None) -> float:
     if weights is None:
         return _core.sse(table, labels)
     w = np.asarray(weights, np.float64)
-    total = np.bincount(labels, weights=w)
-    means = np.stack([np.bincount(labels, weights=w * x) / total for x in table.T], axis=1)
-    return float(w @ ((table - means[labels]) ** 2).sum(axis=1))
+    return float(w @ ((table - _means(table, labels, w)[labels]) ** 2).sum(axis=1))
 
 
 @dataclass(frozen=True)
@@ -234,7 +279,7 @@ class PCL(Partition):
     """
 
     k: int
-    init: Start = "mdav"
+    init: Start | None = None
     max_iter: int = 100
     seed: int = 0
 
@@ -260,7 +305,7 @@ class PCL(Partition):
     def check(self, n: int, d: int) -> None:
         """Refuse a k that n records cannot have, and an unknown start."""
         check_k(self.k, n)
-        if self.init not in ("mdav", "k-means++"):
+        if self.init not in (None, "mdav", "k-means++"):
             raise InputError(f'init = "{self.init}" is unknown; use "mdav" or "k-means++"')
         if self.max_iter < 0:
             raise InputError("max_iter must be 0 or larger")
