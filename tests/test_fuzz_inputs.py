@@ -1,4 +1,4 @@
-"""Files that are almost right, or not at all: read or refused, never a crash; targets as in tests/fuzz/fuzz.py."""
+"""Files that are almost right, or not at all: read or refused, never a crash; targets as in tests/fuzz/run.py."""
 
 from __future__ import annotations
 
