@@ -13,6 +13,15 @@ constexpr index_t kMaxChunks = 256;  // every chunk starts from all cells, so th
 // What rounding may add to a bound, relative to the terms it is made of.
 constexpr double kRounding = 1e-12;
 
+double squared_distance(const double* x, index_t stride, const double* centroid, index_t dims) {
+  double sum = 0;
+  for (index_t j = 0; j < dims; ++j) {
+    const double difference = x[j * stride] - centroid[j];
+    sum += difference * difference;
+  }
+  return sum;
+}
+
 }  // namespace
 
 struct CellSearch::Scratch {
@@ -135,84 +144,105 @@ void CellSearch::assign(const Quantizer& quantizer, double margin, int threads, 
   for (const label_t q : out.labels) ++out.sizes[q];
 }
 
-bool CellSearch::rivals(const Quantizer& quantizer, std::int32_t position, label_t own,
-                        double margin, std::vector<Rival>& out) const {
-  // Its leaf, for the layout of its values.
+CellSearch::Point CellSearch::point(std::int32_t position) const {
   const Node* node = &nodes_[0];
   while (node->left >= 0) {
     const Node* const left = &nodes_[node->left];
     node = position < left->end ? left : left + 1;
   }
-  const index_t size = node->end - node->begin;
-  const double* point = points_.data() + node->begin * dims_ + (position - node->begin);
-  const double weight = weighted_ ? weights_[position] : 1.0;
-  const auto value = [&](index_t q) {
-    const double* centroid = quantizer.centroid(q);
-    double distance = 0;
-    for (index_t j = 0; j < dims_; ++j) {
-      const double difference = point[j * size] - centroid[j];
-      distance += difference * difference;
-    }
-    return weight * distance;
-  };
-  const double limit = value(own) + quantizer.costs[own] + margin;
-  bool all = true;
-  for (index_t q = 0; q < quantizer.cells; ++q) {
-    const double v = value(q);
-    if (q == own || v + quantizer.costs[q] <= limit)
-      out.push_back({static_cast<label_t>(q), v});
-    else
-      all = false;
-  }
-  return all;
+  return {points_.data() + node->begin * dims_ + (position - node->begin), node->end - node->begin,
+          weighted_ ? weights_[position] : 1.0};
 }
 
-// Leaves out the cells that cannot come within the margin anywhere in the node's box. For the cell
-// z that is best in the middle, |x-r|^2 - |x-z|^2 is linear in x with slope 2(z-r): its least value
-// in the box is the one in the middle minus sum_j |z_j - r_j| width_j. A rival within the margin of
-// a record's best cell is within the margin of z as well, so z is enough.
+std::vector<label_t> CellSearch::candidates(const Quantizer& quantizer,
+                                            const std::vector<std::int32_t>& positions, label_t own,
+                                            double margin) const {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  std::vector<double> low(dims_, kInfinity), high(dims_, -kInfinity);
+  double lightest = kInfinity, heaviest = 0;
+  for (const std::int32_t position : positions) {
+    const Point x = point(position);
+    for (index_t j = 0; j < dims_; ++j) {
+      low[j] = std::min(low[j], x.values[j * x.stride]);
+      high[j] = std::max(high[j], x.values[j * x.stride]);
+    }
+    lightest = std::min(lightest, x.weight);
+    heaviest = std::max(heaviest, x.weight);
+  }
+  std::vector<double> middle(dims_), width(dims_);
+  for (index_t j = 0; j < dims_; ++j) {
+    middle[j] = low[j] + (high[j] - low[j]) / 2;
+    width[j] = high[j] - low[j];
+  }
+  const Box box{middle.data(), width.data(), lightest, heaviest};
+  const double own_distance = squared_distance(middle.data(), 1, quantizer.centroid(own), dims_);
+  std::vector<label_t> result;
+  for (label_t q = 0; q < static_cast<label_t>(quantizer.cells); ++q) {
+    const double distance = squared_distance(middle.data(), 1, quantizer.centroid(q), dims_);
+    if (q == own || may_rival(quantizer, box, own, own_distance, q, distance, margin))
+      result.push_back(q);
+  }
+  return result;
+}
+
+void CellSearch::rivals(const Quantizer& quantizer, std::int32_t position, label_t own,
+                        double margin, const std::vector<label_t>& candidates,
+                        std::vector<Rival>& out) const {
+  const Point x = point(position);
+  const auto value = [&](label_t q) {
+    return x.weight * squared_distance(x.values, x.stride, quantizer.centroid(q), dims_);
+  };
+  const double limit = value(own) + quantizer.costs[own] + margin;
+  for (const label_t q : candidates) {
+    const double v = value(q);
+    if (q == own || v + quantizer.costs[q] <= limit) out.push_back({q, v});
+  }
+}
+
+// Whether cell r may come within the margin of cell z somewhere in a box; distances are from its
+// middle. |x-r|^2 - |x-z|^2 is linear in x with slope 2(z-r), so its least value in the box is the
+// one in the middle minus sum_j |z_j - r_j| width_j.
+bool CellSearch::may_rival(const Quantizer& quantizer, const Box& box, label_t z, double z_distance,
+                           label_t r, double r_distance, double margin) const {
+  const double *a = quantizer.centroid(z), *b = quantizer.centroid(r);
+  double swing = 0;
+  for (index_t j = 0; j < dims_; ++j) swing += std::abs(a[j] - b[j]) * box.width[j];
+  double least = r_distance - z_distance - swing;
+  if (weighted_) least = std::min(box.lightest * least, box.heaviest * least);
+  const double z_cost = quantizer.costs[z], r_cost = quantizer.costs[r];
+  const double scale =
+      box.heaviest * (r_distance + z_distance + swing) + std::abs(r_cost) + std::abs(z_cost);
+  return least + (r_cost - z_cost) <= margin + kRounding * scale;
+}
+
+// Leaves out the cells that cannot come within the margin anywhere in the node's box. A rival
+// within the margin of a record's best cell is within the margin of any other cell as well, so
+// comparing with the one that is best in the middle is enough.
 void CellSearch::visit(std::int32_t index, const Quantizer& quantizer, double margin, index_t depth,
                        Scratch& scratch, label_t* labels, Contested& contested) const {
   const Node& node = nodes_[index];
-  const double* middle = middle_.data() + index * dims_;
-  const double* width = width_.data() + index * dims_;
+  const Box box{middle_.data() + index * dims_, width_.data() + index * dims_,
+                weighted_ ? lightest_[index] : 1.0, weighted_ ? heaviest_[index] : 1.0};
   if (static_cast<index_t>(scratch.cells.size()) < depth + 2) scratch.cells.resize(depth + 2);
   const std::vector<label_t>& all = scratch.cells[depth];
   std::vector<label_t>& left = scratch.cells[depth + 1];
 
   scratch.at_middle.resize(all.size());
-  const double weight = weighted_ ? heaviest_[index] : 1.0;
   std::size_t best = 0;
   double best_value = std::numeric_limits<double>::infinity();
   for (std::size_t r = 0; r < all.size(); ++r) {
-    const double* centroid = quantizer.centroid(all[r]);
-    double distance = 0;
-    for (index_t j = 0; j < dims_; ++j) {
-      const double difference = middle[j] - centroid[j];
-      distance += difference * difference;
-    }
-    scratch.at_middle[r] = distance;
-    const double value = weight * distance + quantizer.costs[all[r]];
+    scratch.at_middle[r] = squared_distance(box.middle, 1, quantizer.centroid(all[r]), dims_);
+    const double value = box.heaviest * scratch.at_middle[r] + quantizer.costs[all[r]];
     if (value < best_value) {
       best_value = value;
       best = r;
     }
   }
-  const double* z = quantizer.centroid(all[best]);
-  const double z_distance = scratch.at_middle[best];
-  const double z_cost = quantizer.costs[all[best]];
   left.clear();
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    const double* centroid = quantizer.centroid(all[r]);
-    const double cost = quantizer.costs[all[r]];
-    double swing = 0;
-    for (index_t j = 0; j < dims_; ++j) swing += std::abs(z[j] - centroid[j]) * width[j];
-    double least = scratch.at_middle[r] - z_distance - swing;
-    if (weighted_) least = std::min(lightest_[index] * least, heaviest_[index] * least);
-    const double scale =
-        weight * (scratch.at_middle[r] + z_distance + swing) + std::abs(cost) + std::abs(z_cost);
-    if (r == best || least + (cost - z_cost) <= margin + kRounding * scale) left.push_back(all[r]);
-  }
+  for (std::size_t r = 0; r < all.size(); ++r)
+    if (r == best || may_rival(quantizer, box, all[best], scratch.at_middle[best], all[r],
+                               scratch.at_middle[r], margin))
+      left.push_back(all[r]);
   if (left.size() == 1) {
     std::fill(labels + node.begin, labels + node.end, left[0]);
   } else if (node.left < 0) {

@@ -60,10 +60,14 @@ class CellSearch {
   // Labels every record and lists the contested ones: all cells within `margin` of the best.
   void assign(const Quantizer& quantizer, double margin, int threads, Control& control,
               Assignment& out) const;
-  // Appends the rivals of the record at a position: its own cell and all within `margin` of that,
-  // by ascending cell. True if those are all cells there are.
-  bool rivals(const Quantizer& quantizer, std::int32_t position, label_t own, double margin,
-              std::vector<Rival>& out) const;
+  // The cells that may come within `margin` of cell `own` for some of the records at the positions.
+  std::vector<label_t> candidates(const Quantizer& quantizer,
+                                  const std::vector<std::int32_t>& positions, label_t own,
+                                  double margin) const;
+  // Appends the rivals of the record at a position: cell `own` and those of the candidates within
+  // `margin` of it, by ascending cell.
+  void rivals(const Quantizer& quantizer, std::int32_t position, label_t own, double margin,
+              const std::vector<label_t>& candidates, std::vector<Rival>& out) const;
 
   // Weighted means of the cells, cells x dims; a cell of identical records gets exactly that
   // record. Requires: no empty cell.
@@ -79,6 +83,21 @@ class CellSearch {
     std::int32_t left = -1;  // the right child follows the left one; -1: a leaf
   };
   struct Scratch;
+  struct Box {
+    const double* middle;
+    const double* width;
+    double lightest, heaviest;  // weights in it
+  };
+  // A record's first value and the step to its next.
+  struct Point {
+    const double* values;
+    index_t stride;
+    double weight;
+  };
+
+  Point point(std::int32_t position) const;
+  bool may_rival(const Quantizer& quantizer, const Box& box, label_t z, double z_distance,
+                 label_t r, double r_distance, double margin) const;
 
   void arrange(std::int32_t node, const MatrixView& X, const double* weights);
   void visit(std::int32_t node, const Quantizer& quantizer, double margin, index_t depth,

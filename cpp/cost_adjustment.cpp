@@ -8,11 +8,12 @@
 namespace dpmicro {
 namespace {
 
-constexpr double kQuantile = 0.05;      // of a cell's records leave to estimate the Jacobian
-constexpr double kDamping = 1e-3;       // Marquardt's, relative to the diagonal
-constexpr double kArmijo = 0.1;         // least relative decrease of ||p||^2 for a full step
-constexpr double kShortestStep = 0.03;  // backtracking ends here
-constexpr double kEnough = 0.002;       // share of misplaced records that the exact finish likes
+constexpr double kQuantile = 0.05;       // of a cell's records leave to estimate the Jacobian
+constexpr double kDamping = 1e-3;        // Marquardt's, relative to the diagonal; ten times as much
+constexpr double kMostDamping = 10;      // whenever no step along the direction helps
+constexpr double kArmijo = 0.1;          // least relative decrease of ||p||^2 for a full step
+constexpr double kShortestStep = 0.125;  // backtracking ends here
+constexpr double kEnough = 0.01;         // share of misplaced records that the exact finish likes
 constexpr double kFar = 0.05;  // above this share of misplaced records, any progress is good
 constexpr int kMaxSteps = 20;
 
@@ -113,13 +114,13 @@ Laplacian negative_jacobian(const Quantizer& quantizer, const Assignment& assign
 
 // (L + damping) x = p by conjugate gradients with the diagonal as preconditioner; x stays 0 where
 // `fixed`.
-std::vector<double> solve(const Laplacian& L, std::vector<double> p,
+std::vector<double> solve(const Laplacian& L, double mu, std::vector<double> p,
                           const std::vector<char>& fixed) {
   const std::size_t cells = p.size();
   const double mean =
       std::accumulate(L.diagonal.begin(), L.diagonal.end(), 0.0) / static_cast<double>(cells);
   std::vector<double> damping(cells), x(cells, 0.0), z(cells), product(cells);
-  for (std::size_t q = 0; q < cells; ++q) damping[q] = kDamping * (L.diagonal[q] + mean);
+  for (std::size_t q = 0; q < cells; ++q) damping[q] = mu * (L.diagonal[q] + mean);
   const auto mask = [&](std::vector<double>& v) {
     for (std::size_t q = 0; q < cells; ++q)
       if (fixed[q]) v[q] = 0;
@@ -208,6 +209,7 @@ void adjust_costs(const CellSearch& search, const Targets& targets, double margi
     if (squared_norm(trial_p) < squared_norm(p)) accept();
   }
   double last = std::numeric_limits<double>::infinity();
+  double mu = kDamping;
   for (int step = 0; step < kMaxSteps && wrong > kEnough * records; ++step) {
     // Close to the solution the sizes move in jumps; what is left is for the exact finish.
     if (wrong > (wrong > kFar * records ? 0.95 : 0.5) * last) return;
@@ -215,21 +217,26 @@ void adjust_costs(const CellSearch& search, const Targets& targets, double margi
     std::vector<char> fixed(p.size());
     for (std::size_t q = 0; q < p.size(); ++q)
       fixed[q] = is_free(targets, quantizer, assignment, static_cast<index_t>(q));
-    const auto direction = solve(negative_jacobian(quantizer, assignment, margin), p, fixed);
+    const Laplacian L = negative_jacobian(quantizer, assignment, margin);
     const index_t smallest = *std::min_element(assignment.sizes.begin(), assignment.sizes.end());
     bool accepted = false;
-    for (double t = 1; t > kShortestStep && !accepted; t /= 2) {
-      for (std::size_t q = 0; q < p.size(); ++q) {
-        trial.costs[q] = quantizer.costs[q] + t * direction[q];
-        if (targets.at_least) trial.costs[q] = std::min(0.0, trial.costs[q]);
+    for (; mu <= kMostDamping && !accepted; mu *= 10) {
+      const auto direction = solve(L, mu, p, fixed);
+      for (double t = 1; t >= kShortestStep && !accepted; t /= 2) {
+        for (std::size_t q = 0; q < p.size(); ++q) {
+          trial.costs[q] = quantizer.costs[q] + t * direction[q];
+          if (targets.at_least) trial.costs[q] = std::min(0.0, trial.costs[q]);
+        }
+        try_costs();
+        // A cell must not run empty: it would have no Jacobian left (Kitagawa, Merigot & Thibert
+        // 2019).
+        accepted =
+            squared_norm(trial_p) <= (1 - kArmijo * t) * squared_norm(p) &&
+            2 * *std::min_element(trial_assignment.sizes.begin(), trial_assignment.sizes.end()) >=
+                smallest;
       }
-      try_costs();
-      // A cell must not run empty: it would have no Jacobian left (Kitagawa, Merigot & Thibert
-      // 2019).
-      accepted =
-          squared_norm(trial_p) <= (1 - kArmijo * t) * squared_norm(p) &&
-          2 * *std::min_element(trial_assignment.sizes.begin(), trial_assignment.sizes.end()) >=
-              smallest;
+      if (accepted) break;
+      if (wrong <= kFar * records) break;
     }
     if (!accepted) return;
     accept();

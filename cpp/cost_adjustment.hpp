@@ -6,7 +6,7 @@
 
 namespace dpmicro {
 
-// Adjusts quantizer.costs until at most 0.2 % of the records are in the wrong cell, or no step
+// Adjusts quantizer.costs until at most 1 % of the records are in the wrong cell, or no step
 // helps.
 //
 // Guarantee: on return `assignment` is search.assign(quantizer, margin), with ||p|| (p = sizes -

@@ -84,7 +84,7 @@ class Pcl {
     set_margin(start);
     if (!partition.empty() && meets(options_.targets, partition))
       best.distortions.push_back(start);
-    else if (options_.max_iter > 0)
+    else if (partition.empty() && options_.max_iter > 0)
       settle(assignment);
 
     std::vector<double> means;  // of the best labels
@@ -164,9 +164,12 @@ class Pcl {
       contested += static_cast<index_t>(chunk.records.size());
     const index_t widenings = transport(search_, targets, margin_, control_, quantizer, assignment);
     const double share = static_cast<double>(contested) / static_cast<double>(X_.rows);
-    margin_ *= widenings > quantizer.cells
-                   ? 2.0
-                   : std::clamp(kContestedShare / std::max(share, 1e-3), 0.5, 2.0);
+    // Wider if the transport had to list many cells anew, but never so wide that the search is
+    // slow.
+    if (widenings > quantizer.cells)
+      margin_ *= share < 2 * kContestedShare ? 2 : 1;
+    else
+      margin_ *= std::clamp(kContestedShare / std::max(share, 1e-3), 0.5, 2.0);
   }
 
   // Gives a group's records to its cells, neighbours together; any way is as good as any other.

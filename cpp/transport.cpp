@@ -22,7 +22,13 @@ struct Move {
 // lasts; records that have left the cell stay in the heap until they come to the top.
 struct Edge {
   label_t to;
+  double least;  // no move on the edge has a smaller difference
   std::vector<Move> moves;
+
+  void push(Move move) {
+    least = std::min(least, move.difference);
+    moves.push_back(move);
+  }
 };
 
 // The moves of the records that were in `cell` at some time, up to a margin. A move that is not
@@ -112,7 +118,7 @@ class Flow {
     for (auto& edges : edges_) heapify(edges);
   }
 
-  static void append(Edge& edge, Move move) { edge.moves.push_back(move); }
+  static void append(Edge& edge, Move move) { edge.push(move); }
 
   static void heapify(std::vector<Edge>& edges) {
     for (Edge& edge : edges) std::make_heap(edge.moves.begin(), edge.moves.end(), std::greater<>());
@@ -136,7 +142,7 @@ class Flow {
       if (rival->cell == cell) continue;
       auto edge = find_edge(cell, rival->cell);
       if (edge == edges.end() || edge->to != rival->cell)
-        edge = edges.insert(edge, Edge{rival->cell, {}});
+        edge = edges.insert(edge, Edge{rival->cell, kInfinity, {}});
       act(*edge, Move{rival->value - own, record});
     }
   }
@@ -166,12 +172,14 @@ class Flow {
     margins_[cell] *= 2;
     ++widenings_;
     edges_[cell].clear();
+    const auto candidates = search_.candidates(quantizer_, members, cell, margins_[cell]);
     bool complete = true;
     for (const std::int32_t record : members) {
       listing_[record] = static_cast<std::int32_t>(listings_.size());
       begin_[record] = rivals_.size();
-      complete &= search_.rivals(quantizer_, record, cell, margins_[cell], rivals_);
+      search_.rivals(quantizer_, record, cell, margins_[cell], candidates, rivals_);
       count_[record] = static_cast<std::int32_t>(rivals_.size() - begin_[record]);
+      complete &= count_[record] == cells_;
       for_each_move(record, cell, append);
     }
     heapify(edges_[cell]);
@@ -185,6 +193,7 @@ class Flow {
     distance_[node] = distance;
     parent_[node] = parent;
     via_[node] = via;
+    if (excess_[node] < 0) nearest_ = std::min(nearest_, distance);
     push(frontier_, distance, node);
     return true;
   }
@@ -207,6 +216,7 @@ class Flow {
     frontier_.clear();
     unknown_.clear();
     touched_.clear();
+    nearest_ = kInfinity;
     reach(source, 0, -1, -1);
     label_t target = -1;
     while (target < 0) {
@@ -262,10 +272,13 @@ class Flow {
       reach(cells_, distance + std::max(0.0, costs_[cells_] - costs_[node]), node, -1);
     if (known(node) < kInfinity) push(unknown_, distance + known(node), node);
     for (Edge& edge : edges_[node]) {
+      const auto through = [&] {
+        return distance + std::max(0.0, edge.least + (costs_[edge.to] - costs_[node]));
+      };
+      // Most edges lead nowhere new; then their moves need not be looked at.
+      if (through() >= std::min(distance_[edge.to], nearest_)) continue;
       const Move* const next = cheapest(node, edge);
-      if (next == nullptr) continue;
-      const double margin = next->difference + (costs_[edge.to] - costs_[node]);
-      if (reach(edge.to, distance + std::max(0.0, margin), node, next->record))
+      if (next != nullptr && reach(edge.to, through(), node, next->record))
         difference_[edge.to] = next->difference;
     }
   }
@@ -277,6 +290,7 @@ class Flow {
       std::pop_heap(moves.begin(), moves.end(), std::greater<>());  // it has left
       moves.pop_back();
     }
+    edge.least = moves.empty() ? kInfinity : moves.front().difference;
     return moves.empty() ? nullptr : &moves.front();
   }
 
@@ -292,7 +306,7 @@ class Flow {
       if (std::find(knowledge.begin(), knowledge.end(), listing_[record]) == knowledge.end())
         knowledge.push_back(listing_[record]);
       for_each_move(record, to, [](Edge& edge, Move move) {
-        edge.moves.push_back(move);
+        edge.push(move);
         std::push_heap(edge.moves.begin(), edge.moves.end(), std::greater<>());
       });
     }
@@ -324,6 +338,7 @@ class Flow {
   std::vector<double> difference_;  // and what that adds to the sum of values
   std::vector<label_t> touched_;
   std::vector<label_t> path_;
+  double nearest_ = kInfinity;  // distance of a node with room, so far
   Queue frontier_;
   Queue unknown_;  // visited cells, by the distance up to which what leaves them is known
 };

@@ -26,7 +26,7 @@ struct Targets {
 //   weights are margins and never negative. Only contested records are looked at; a cell's moves
 //   are listed anew, up to a wider margin, when a path gets longer than what is known about them.
 // Cost: one early-ending Dijkstra search over the cells per record in the wrong cell; a new listing
-//   of a cell costs its size times the number of cells. Returns how many of those there were: more
+//   of a cell looks at every other cell. Returns how many of those there were: more
 //   than a few say that the margin is narrow.
 index_t transport(const CellSearch& search, const Targets& targets, double margin, Control& control,
                   Quantizer& quantizer, Assignment& assignment);

@@ -236,11 +236,16 @@ def test_as_good_as_the_papers_method():
     ("rho", "cells", "gain"), [(0, 16, 0.14), (0, 32, 0.15), (0, 64, 0.16), (0.5, 16, 0.11)]
 )
 def test_gaussian_figures_of_the_paper(rho, cells, gain):
-    X = np.random.default_rng(0).multivariate_normal([0, 0], [[1, rho], [rho, 1]], 65_536)
+    # MDAV's distortion depends on the draw by some 2 %, PCL's by 0.3 %; so a mean of four draws.
     k = 65_536 // cells
-    result = pcl(X, k)
-    check_cells(X, result, np.full(cells, k))
-    assert sse(X, result.labels) <= (1 - gain) * sse(X, mdav(X, k))
+    ratios = []
+    for seed in range(4):
+        normal = np.random.default_rng(seed).standard_normal((65_536, 2))
+        X = normal @ np.linalg.cholesky([[1, rho], [rho, 1]]).T
+        result = pcl(X, k)
+        check_cells(X, result, np.full(cells, k))
+        ratios.append(sse(X, result.labels) / sse(X, mdav(X, k)))
+    assert np.mean(ratios) <= 1 - gain
 
 
 @pytest.mark.skipif(not (DATA / "adult").exists(), reason="no reference data: set DPMICRO_DATA")
@@ -273,7 +278,7 @@ def test_progress_and_cancellation():
             raise RuntimeError("enough")
 
     with pytest.raises(RuntimeError, match="enough"):
-        pcl(X, 50, init="k-means++", progress=stop_later)
+        pcl(X, 500, progress=stop_later)
     assert 0 < shares[-1] < 1
 
 
@@ -325,7 +330,6 @@ def test_the_partition_class():
     U = np.random.default_rng(0).random((103, 2))
     partition = PCL(10)
     assert partition.reads == "freely"
-    assert partition.min_size(103) == 10
     np.testing.assert_array_equal(partition.labels(U), pcl(U, 10).labels)
     for bad in (PCL(0), PCL(104), PCL(2, init="other"), PCL(2, max_iter=-1)):
         with pytest.raises(InputError):

@@ -126,12 +126,28 @@ def test_threads_and_seed_decide_everything() -> None:
         assert not np.array_equal(results[0], anonymize(X, CUBE, method("OPT_DP_1", epsilon=1)).table)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_exception_in_the_progress_callback_stops_every_group(threads: int) -> None:
+    schema = Schema({name: Numeric(0, 1) for name in "abcd"})
+
+    def stop(station: str, share: float) -> None:
+        if station == "partition" and share > 0:
+            raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough"):
+        anonymize(
+            cube(500_000, 4), schema, method("MDAV", k=3, groups="each"), threads=threads, progress=stop
+        )
+
+
 def test_progress_names_the_stations() -> None:
     seen: list[tuple[str, float]] = []
     anonymize(cube(100), CUBE, method("OPT_DP_1", epsilon=1), progress=lambda *step: seen.append(step))
     assert seen[0][0] == "read"
     names = {name for name, _ in seen}
-    assert {"read", "mask", "sample", "release"} <= names <= {"read", "partition", "mask", "sample", "release"}
+    assert (
+        {"read", "mask", "sample", "release"} <= names <= {"read", "partition", "mask", "sample", "release"}
+    )
     assert all(0 <= share <= 1 for _, share in seen)
 
 

@@ -14,14 +14,16 @@ from typing import Any
 from .certificate import Certificate
 from .errors import InputError
 from .files import FileFormat, open_file
+from .ledger import Ledger
 from .release import Progress, anonymize
+from .resources import check_memory
 from .schema import Schema
 from .spec import Spec, bounds_from_data
 from .writing import check_target
 
-# Peak memory as a multiple of the size of an uncompressed CSV file, measured in bench/test_cli.py and rounded up.
-_MEMORY_PER_BYTE = 5
-_EXPANSION = {"gzip": 6, "zstd": 6}  # of compressed text, typically; Parquet is about as dense
+# A guess at the peak memory of a release, as a multiple of the size of its file: bench/test_cli.py, which reads 4 of
+# 10 columns, shows 3.5 for CSV, 5.5 for Parquet and 8 for gzip. More columns need more, so these are about twice that.
+_MEMORY_PER_BYTE = {"csv": 8, "parquet": 12, "arrow": 8, "compressed": 20}
 
 
 @dataclass(frozen=True)
@@ -73,12 +75,24 @@ def _is_table(path: Path) -> bool:
         return False
 
 
-def run(job: Job, spec: Spec, *, force: bool, experiment: bool, threads: int, progress: Progress) -> Outcome:
+def run(
+    job: Job,
+    spec: Spec,
+    *,
+    force: bool,
+    experiment: bool,
+    threads: int,
+    progress: Progress,
+    ledger: Ledger | None = None,
+    memory_limit: int | None = None,
+) -> Outcome:
     """Make and save one release."""
     begun = time.monotonic()
     check_target(job.target, force=force)
     file = open_file(job.table, spec.file_options)
     schema = spec.schema_for(file.names)
+    if memory_limit is not None:
+        check_memory(file, schema, memory_limit)
     if experiment:
         schema = _with_bounds_from_data(schema, file.read(skip=set(file.names) - set(schema.numeric)))
     release = anonymize(
@@ -89,6 +103,7 @@ def run(job: Job, spec: Spec, *, force: bool, experiment: bool, threads: int, pr
         threads=threads,
         progress=progress,
         file_options=spec.file_options,
+        ledger=ledger,
     )
     release.save(job.target, force=force, progress=progress)
     table = release.table
@@ -105,7 +120,14 @@ def _with_bounds_from_data(schema: Schema, table: Any) -> Schema:
 
 
 def run_all(
-    jobs: Sequence[Job], spec: Spec, progress_of: Callable[[str], Progress], *, force: bool, experiment: bool
+    jobs: Sequence[Job],
+    spec: Spec,
+    progress_of: Callable[[str], Progress],
+    *,
+    force: bool,
+    experiment: bool,
+    ledger: Ledger | None = None,
+    memory_limit: int | None = None,
 ) -> Iterable[Outcome]:
     """Run every job; one that fails does not stop the others. Outcomes come as they are done."""
     cores = os.cpu_count() or 1
@@ -123,7 +145,16 @@ def run_all(
 
         try:
             threads = max(1, cores // workers)
-            return run(job, spec, force=force, experiment=experiment, threads=threads, progress=progress)
+            return run(
+                job,
+                spec,
+                force=force,
+                experiment=experiment,
+                threads=threads,
+                progress=progress,
+                ledger=ledger,
+                memory_limit=memory_limit,
+            )
         except Exception as error:
             return Outcome(job, time.monotonic() - begun, error=error)
 
@@ -144,8 +175,9 @@ def run_all(
 def _memory(table: Path) -> int:
     """Bytes that the release of a table may need, from the size of its file."""
     try:
-        compression = FileFormat.of(table).compression
-        return max(1, table.stat().st_size * _EXPANSION.get(compression or "", 1) * _MEMORY_PER_BYTE)
+        file_format = FileFormat.of(table)
+        kind = "compressed" if file_format.compression else file_format.kind
+        return max(1, table.stat().st_size * _MEMORY_PER_BYTE[kind])
     except (OSError, InputError):
         return 1  # it will be refused
 

@@ -20,6 +20,7 @@ from .cli import FAILED, explain
 from .console import progress_of, show_table, warn
 from .errors import InputError
 from .files import FileOptions, open_file
+from .ledger import Ledger
 from .methods import catalogue
 from .methods import method as make_method
 from .people import SCHEMA as PEOPLE_SCHEMA
@@ -27,6 +28,7 @@ from .people import made_up_people
 from .plan import Plan
 from .plan import plan as make_plan
 from .release import anonymize as make_release
+from .resources import read_size
 from .schema import Column, Numeric, Schema
 from .spec import Spec, bounds_from_data, propose, write_spec
 
@@ -119,6 +121,12 @@ _from_data = click.option(
     "--bounds-from-data",
     type=click.Choice(["1.5max"]),
     help="For experiments only: bounds 0 and 1.5 times the largest value. The release is then NOT private.",
+)
+_ledger = click.option(
+    "--ledger", type=PATH, metavar="FILE", help="Spend from this ledger; see `dpmicro ledger`."
+)
+_data_set = click.option(
+    "--data-set", metavar="NAME", help="Which data set of the ledger, if it has several."
 )
 _force = click.option("--force", is_flag=True, help="Replace what is there.")
 _quiet = click.option("--quiet", "-q", is_flag=True, help="Print errors only.")
@@ -320,6 +328,13 @@ def _looks_like_a_number(text: str) -> bool:
 @_from_data
 @_file_options
 @click.option("--out", type=PATH, required=True, metavar="DIR", help="Directory to write.")
+@_ledger
+@_data_set
+@click.option(
+    "--memory-limit",
+    metavar="SIZE",
+    help="Refuse a table that would need more memory, such as 8GB.",
+)
 @_force
 @_quiet
 @_json
@@ -333,6 +348,9 @@ def anonymize(
     other_columns: str | None,
     bounds_from_data: str | None,
     out: Path,
+    ledger: Path | None,
+    data_set: str | None,
+    memory_limit: str | None,
     force: bool,
     quiet: bool,
     as_json: bool,
@@ -358,8 +376,20 @@ def anonymize(
     if bounds_from_data:
         warn("bounds are read from the data, so the release is not private; for experiments only")
     jobs = find_jobs(tables, out)
+    account = _open_ledger(ledger, data_set)
+    limit = None if memory_limit is None else read_size(memory_limit)
     with progress_of([str(job.table) for job in jobs], quiet=quiet or as_json) as bars:
-        outcomes = list(run_all(jobs, chosen, bars, force=force, experiment=bool(bounds_from_data)))
+        outcomes = list(
+            run_all(
+                jobs,
+                chosen,
+                bars,
+                force=force,
+                experiment=bool(bounds_from_data),
+                ledger=account,
+                memory_limit=limit,
+            )
+        )
     outcomes.sort(key=lambda outcome: jobs.index(outcome.job))
     if as_json:
         _print_json(outcomes)
@@ -684,3 +714,175 @@ def methods(as_json: bool) -> None:
         return
     rows = [[name, entry.guarantee, entry.needs, entry.summary] for name, entry in entries.items()]
     show_table(["method", "guarantee", "needs", "what it does"], rows)
+
+
+def _open_ledger(path: Path | None, data_set: str | None) -> Ledger | None:
+    if path is None:
+        if data_set is not None:
+            raise InputError("--data-set names a data set of a ledger; give the ledger with --ledger FILE")
+        return None
+    return Ledger(path, data_set)
+
+
+@dpmicro.command(short_help="Try to contradict a method's claim; for the curator only.")
+@click.argument("method", metavar="METHOD", shell_complete=_complete_method)
+@click.option("--spec", type=PATH, required=True, metavar="SPEC.toml", help="The columns and their bounds.")
+@click.option("--table", type=PATH, required=True, help="The table to start from.")
+@click.option("--epsilon", metavar="E", help="Instead of the spec's.")
+@click.option("--k", type=int, help="Instead of the spec's.")
+@click.option(
+    "--runs",
+    type=click.IntRange(min=1000),
+    default=200_000,
+    show_default=True,
+    help="Runs on each neighbour.",
+)
+@click.option(
+    "--confidence", type=float, default=0.95, show_default=True, help="Of the lower bounds (Clopper-Pearson)."
+)
+@_quiet
+@_json
+def audit(
+    method: str,
+    spec: Path,
+    table: Path,
+    epsilon: str | None,
+    k: int | None,
+    runs: int,
+    confidence: float,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Run METHOD many times on two neighbours of TABLE and bound epsilon from below.
+
+    The bound is given twice: with the partition held fixed, and computed anew for each neighbour. A bound above the
+    certificate's epsilon contradicts its claim, and the exit code is 1. A bound below it proves nothing.
+    """
+    from .audit import audit as run_audit
+
+    read = Spec.from_toml(spec)
+    given = {name: value for name, value in (("epsilon", epsilon), ("k", k)) if value is not None}
+    chosen = read.method if read.method.name == method and not given else make_method(method, **given)
+    schema = read.schema_for(open_file(table, read.file_options).names)
+    with progress_of([str(table)], quiet=quiet or as_json) as bars:
+        bar = bars(str(table))
+        result = run_audit(
+            table,
+            schema,
+            chosen,
+            runs=runs,
+            confidence=confidence,
+            file_options=read.file_options,
+            progress=lambda share: bar("audit", share),
+        )
+    if as_json:
+        print(result.to_json())
+    elif not quiet:
+        rows = [
+            ["given the partition", f"{result.given_partition.epsilon:.3f}", f"{result.epsilon:g}"],
+            [
+                "partition recomputed",
+                f"{result.recomputed.epsilon:.3f}",
+                f"{result.epsilon:g}" if result.scope == "unconditional" else "none",
+            ],
+        ]
+        show_table(["neighbours", "epsilon is at least", "claim"], rows, right=(1, 2))
+        print(result.verdict)
+    return FAILED if result.contradicted else 0
+
+
+@dpmicro.group(short_help="Keep account of the privacy budget of a data set.")
+def ledger() -> None:
+    """Keep account of what releases of a data set have spent, over processes and years.
+
+    \b
+      dpmicro ledger create budget.sqlite census-2026 --epsilon 2
+      dpmicro anonymize census.csv --spec census.toml --out release --ledger budget.sqlite
+      dpmicro ledger status budget.sqlite
+
+    Costs add up. What is reserved stays spent, even if the process is killed; k-anonymity costs nothing.
+    """
+
+
+@ledger.command(short_help="Open an account for a data set.")
+@click.argument("file", type=PATH)
+@click.argument("data_set")
+@click.option("--epsilon", required=True, metavar="E", help="In total, for all releases together.")
+@click.option("--delta", default="0", metavar="D", show_default=True, help="In total.")
+@click.option(
+    "--neighbours",
+    type=click.Choice(["replace-one", "add-remove-one"]),
+    default="replace-one",
+    show_default=True,
+    help="What the total is about; SafePub costs twice as much in the first.",
+)
+def create(file: Path, data_set: str, epsilon: str, delta: str, neighbours: Any) -> None:
+    """Open an account for DATA_SET in FILE, which may hold others already."""
+    Ledger.create(file, data_set, epsilon, delta, neighbours=neighbours)
+    print(f"{file}: {data_set} has epsilon = {epsilon}" + (f", delta = {delta}" if delta != "0" else ""))
+
+
+@ledger.command(short_help="Total, spent and left.")
+@click.argument("file", type=PATH)
+@_json
+def status(file: Path, as_json: bool) -> None:
+    """Show total, spent and left of every data set in FILE."""
+    states = [Ledger(file, name).status() for name in Ledger.names(file)]
+    if as_json:
+        described = [
+            {
+                "data_set": state.data_set,
+                "neighbours": state.neighbours,
+                **{
+                    name: str(getattr(state, name))
+                    for name in (
+                        "epsilon",
+                        "epsilon_spent",
+                        "epsilon_left",
+                        "delta",
+                        "delta_spent",
+                        "delta_left",
+                    )
+                },
+            }
+            for state in states
+        ]
+        print(json.dumps({"data_sets": described}, indent=2))
+        return
+    rows = [
+        [
+            state.data_set,
+            *(f"{float(value):g}" for value in (state.epsilon, state.epsilon_spent, state.epsilon_left)),
+            *(f"{float(value):g}" for value in (state.delta, state.delta_spent, state.delta_left)),
+        ]
+        for state in states
+    ]
+    names = ["data set", "epsilon", "spent", "left", "delta", "spent", "left"]
+    show_table(names, rows, right=(1, 2, 3, 4, 5, 6))
+
+
+@ledger.command(short_help="Every entry of a data set.")
+@click.argument("file", type=PATH)
+@_data_set
+@_json
+def history(file: Path, data_set: str | None, as_json: bool) -> None:
+    """Show every entry of a data set in FILE, the oldest first."""
+    entries = Ledger(file, data_set).history()
+    if as_json:
+        described = [vars(e) | {"epsilon": str(e.epsilon), "delta": str(e.delta)} for e in entries]
+        print(json.dumps({"entries": described}, indent=2, ensure_ascii=False))
+        return
+    rows = [
+        [
+            str(e.number),
+            e.time,
+            f"{float(e.epsilon):g}",
+            f"{float(e.delta):g}",
+            e.guarantee,
+            e.description,
+            e.state,
+        ]
+        for e in entries
+    ]
+    names = ["entry", "time", "epsilon", "delta", "guarantee", "what", "state"]
+    show_table(names, rows, right=(0, 2, 3))

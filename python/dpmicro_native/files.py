@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import io
 import os
 import re
 from collections.abc import Callable, Collection, Iterator
@@ -297,8 +298,9 @@ def _csv_options(
 
 
 def _open_csv(path: Path, file_format: FileFormat) -> TableFile:
+    import csv
+
     import pyarrow as pa
-    import pyarrow.csv as csv
 
     options = file_format.options
     with path.open("rb") as file:
@@ -312,10 +314,17 @@ def _open_csv(path: Path, file_format: FileFormat) -> TableFile:
         newline="\r\n" if unquoted[len(line) :].startswith("\r\n") else "\n",
         options=replace(options, delimiter=options.delimiter or _likely_delimiter(line, options)),
     )
-    with path.open("rb") as file:
-        source = _decompressed(_Counted(file, None), file_format)
-        names = csv.open_csv(source, **_csv_options(file_format, threads=False)).schema.names
-    if not any(names) and len(names) == 1:
+    # Arrow's own streaming reader would read ahead on a thread that outlives this look at the header, and a
+    # thread that wants the interpreter while it shuts down aborts the process.
+    rows = csv.reader(
+        io.StringIO(text.removeprefix("\ufeff"), newline=""),
+        delimiter=file_format.options.delimiter or ",",
+        quotechar=options.quote,
+    )
+    names = next((row for row in rows if row), [])
+    if not options.header:
+        names = [f"f{column}" for column in range(len(names))]
+    if not any(names):
         raise pa.ArrowInvalid("no header")
     return TableFile(path, file_format, tuple(names))
 

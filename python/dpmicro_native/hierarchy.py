@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,8 +58,16 @@ class Hierarchy:
     @classmethod
     def from_csv(cls, path: str | PathLike[str], delimiter: str = ";") -> Hierarchy:
         """Read the usual file: one line per leaf, ``leaf;level 1;...;root``, no header."""
-        with open(path, encoding="utf-8-sig", newline="") as file:  # noqa: PTH123 - takes str and Path alike
-            return cls.from_rows([row for row in csv.reader(file, delimiter=delimiter) if row])
+        try:
+            with Path(path).open(encoding="utf-8-sig", newline="") as file:
+                rows = [row for row in csv.reader(file, delimiter=delimiter) if row]
+        except OSError as error:
+            raise InputError(f"cannot read the hierarchy {path}: {error.strerror or 'unreadable'}") from None
+        except UnicodeDecodeError:
+            raise InputError(f"the hierarchy {path} is not UTF-8 text; save it as UTF-8") from None
+        except csv.Error as error:
+            raise InputError(f"the hierarchy {path} is not a CSV file: {error}") from None
+        return cls.from_rows(rows)
 
     @classmethod
     def from_dict(cls, tree: Mapping[str, Any]) -> Hierarchy:

@@ -61,10 +61,18 @@ def exact(number: Number) -> Fraction:
         return Fraction(repr(float(number)))
     if isinstance(number, np.integer):
         return Fraction(int(number))
+    if isinstance(number, (str, Decimal)) and _is_excessive(str(number)):
+        raise InputError("the number has too many digits; use one between 1e-300 and 1e300")
     try:
         return Fraction(number)
     except (TypeError, ValueError, OverflowError, ZeroDivisionError):
         raise InputError("a finite number is needed: int, float, Fraction, Decimal or text") from None
+
+
+def _is_excessive(text: str) -> bool:
+    """Whether writing the number out would take forever: 1e999999999 has a billion digits."""
+    exponent = text.lower().partition("e")[2].strip().lstrip("+-")
+    return len(text) > 400 or (exponent.isdecimal() and int(exponent) > 300)
 
 
 def _positive(number: Number, what: str, error: type[InputError] = InputError) -> Fraction:

@@ -474,7 +474,8 @@ def worst_case_cluster_size(n: int, epsilon: Fraction) -> int:
     >>> worst_case_cluster_size(1000, Fraction(1))
     25
     """
-    best: int = round(float(16 * n / epsilon**2) ** (1 / 3))
+    cube = 16 * n / epsilon**2  # of the best k; far beyond n^3 it does not fit a float
+    best: int = n if cube >= n**3 else round(float(cube) ** (1 / 3))
     return max(1, min(n, max(2, best)))
 
 
@@ -558,7 +559,12 @@ def _groups(groups: Any) -> Groups:
                 f"groups = {groups!r} is unknown; use 'together', 'each' or lists of column names"
             )
         return groups  # type: ignore[return-value]
-    return tuple(tuple(group) for group in groups)
+    listed = isinstance(groups, (list, tuple))
+    if not listed or not all(isinstance(group, (list, tuple)) for group in groups):
+        raise InputError(
+            "groups must be 'together', 'each' or lists of column names, such as [['age', 'pay']]"
+        )
+    return tuple(tuple(map(str, group)) for group in groups)
 
 
 _K_ANONYMITY = "k-anonymity"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from .evaluate import Evaluation
+    from .ledger import Ledger
 
 #: Called with the station's name and the share of it that is done, 0 to 1.
 Progress = Callable[[str, float], object]
@@ -58,6 +63,7 @@ class Release:
     _arrow: pa.Table
     _format: FileFormat
     _evaluate: Callable[[], Evaluation]
+    _written: Callable[[], None] | None = None  # tells the ledger
 
     @cached_property
     def evaluation(self) -> Evaluation:
@@ -74,6 +80,8 @@ class Release:
 
         with atomic_directory(Path(directory), force=force) as folder:
             self._write(folder, progress)
+        if self._written is not None:
+            self._written()
         return Path(directory)
 
     def _write(self, folder: Path, progress: Progress | None = None) -> None:
@@ -117,12 +125,14 @@ def anonymize(
     threads: int = 0,
     progress: Progress | None = None,
     file_options: FileOptions | None = None,
+    ledger: Ledger | None = None,
 ) -> Release:
     """Make a release of a table: numpy, pandas, polars, Arrow, or the path of a CSV or Parquet file.
 
     Rows come out shuffled, since a row order aligned with the input reveals which records share a
     cluster; ``order="aligned"`` keeps it, and the certificate says so. ``progress(station, share)`` is
-    called now and then.
+    called now and then. With a ``ledger`` the release's cost is spent before the table is read, and given
+    back only if the table is refused; saving the release commits it.
 
     >>> import numpy as np
     >>> from dpmicro_native import Numeric, Schema, anonymize, method
@@ -141,16 +151,37 @@ def anonymize(
     method.check(schema)
     report = progress or (lambda station, share: None)
 
-    report("read", 0.0)
-    source = complete_rows(
-        read_table(table, schema, file_options, lambda share: report("read", share)), schema
-    )
-    source, dropped = limit_records(source, schema)
-    report("read", 1.0)
-    if isinstance(method, TruthfulDP):
-        return _sample_and_generalise(source, schema, method, order, threads, report)
-    assert isinstance(method, Microaggregation)
-    return _microaggregate(source, schema, method, order, threads, report, dropped)
+    with _spending(ledger, method, schema) as written:
+        report("read", 0.0)
+        source = complete_rows(
+            read_table(table, schema, file_options, lambda share: report("read", share)), schema
+        )
+        source, dropped = limit_records(source, schema)
+        report("read", 1.0)
+        if isinstance(method, TruthfulDP):
+            release = _sample_and_generalise(source, schema, method, order, threads, report)
+        else:
+            assert isinstance(method, Microaggregation)
+            release = _microaggregate(source, schema, method, order, threads, report, dropped)
+        return replace(release, _written=written)
+
+
+@contextmanager
+def _spending(ledger: Ledger | None, method: Method, schema: Schema) -> Iterator[Callable[[], None] | None]:
+    """Reserve before the block; yields what tells the ledger that the release was written."""
+    if ledger is None:
+        yield None
+        return
+    from .ledger import Ledger, reserve_for
+
+    if not isinstance(ledger, Ledger):
+        raise InputError("ledger must be a Ledger, such as Ledger('budget.sqlite')")
+    entry = reserve_for(ledger, method, schema)
+    try:
+        yield partial(ledger.commit, entry)
+    except InputError:
+        ledger.refuse(entry)
+        raise
 
 
 def limit_records(source: Table, schema: Schema) -> tuple[Table, int]:
@@ -264,16 +295,19 @@ def mask_clusters(
     done = []
     groups = method.grouped(schema)
     partitions = method.partitions(schema, len(U))
-    for number, (group, partition) in enumerate(zip(groups, partitions, strict=True)):
+    parts = [
+        np.asfortranarray(U[:, [names.index(name) for name in group]]) if len(groups) > 1 else U
+        for group in groups
+    ]
+    costs = [
+        method.noise_cost(schema, group[0]) if partition.univariate else 0.0
+        for group, partition in zip(groups, partitions, strict=True)
+    ]
+    labelled = label_side_by_side(parts, partitions, costs, threads, lambda share: report("partition", share))
+    for number, (group, partition, part, labels) in enumerate(
+        zip(groups, partitions, parts, labelled, strict=True)
+    ):
         columns = [names.index(name) for name in group]
-        part = np.asfortranarray(U[:, columns]) if len(columns) < len(names) else U
-
-        def share(done: float, number: int = number) -> None:
-            report("partition", (number + done) / len(groups))
-
-        share(0.0)
-        cost = method.noise_cost(schema, group[0]) if partition.univariate else 0.0
-        labels = partition.labels(part, noise_cost=cost, threads=threads, progress=share)
         report("mask", number / len(groups))
         if method.moments.order == 0:
             means, variance = _noisy_means(part, labels, group, schema, method, partition)
@@ -293,6 +327,62 @@ def mask_clusters(
     return Masked(names, U, V, tuple(done))
 
 
+def label_side_by_side(
+    parts: Sequence[NDArray[np.float64]],
+    partitions: Sequence[Partition],
+    costs: Sequence[float],
+    threads: int,
+    progress: Callable[[float], object],
+) -> list[NDArray[np.int32]]:
+    """Partition each group of attributes, several at once: most partitions use one core.
+
+    Nothing random happens here, so the number of threads changes no result. The calling thread alone
+    reports progress and takes signals; an exception there stops the others at their next poll.
+    """
+    available = threads or os.cpu_count() or 1
+    workers = min(len(parts), available)
+    progress(0.0)
+    if workers == 1:
+        return [
+            partition.labels(
+                part,
+                noise_cost=cost,
+                threads=threads,
+                progress=lambda share, done=number: progress((done + share) / len(parts)),  # type: ignore[misc]
+            )
+            for number, (part, partition, cost) in enumerate(zip(parts, partitions, costs, strict=True))
+        ]
+    shares = [0.0] * len(parts)
+    stopping = threading.Event()
+
+    def label(number: int) -> NDArray[np.int32]:
+        def note(share: float) -> None:
+            shares[number] = share
+            if stopping.is_set():
+                raise InterruptedError
+
+        each = max(1, available // workers)
+        found = partitions[number].labels(
+            parts[number], noise_cost=costs[number], threads=each, progress=note
+        )
+        shares[number] = 1.0
+        return found
+
+    with ThreadPoolExecutor(workers) as pool:
+        futures = [pool.submit(label, number) for number in range(len(parts))]
+        try:
+            while (state := wait(futures, timeout=0.05, return_when=FIRST_EXCEPTION)).not_done:
+                for future in state.done:
+                    future.result()  # one that failed stops the others now, not when they are done
+                progress(sum(shares) / len(parts))
+            return [future.result() for future in futures]
+        except BaseException:
+            stopping.set()
+            for future in futures:
+                future.cancel()
+            raise
+
+
 def _noisy_means(
     U: NDArray[np.float64],
     labels: NDArray[np.int32],
@@ -305,14 +395,29 @@ def _noisy_means(
     sizes, sums = cluster_sums(U, labels, bits=GRID_BITS)
     variance: dict[str, float] = {}
     if isinstance(method, MicroaggregatedDP):
-        shares = method.attribute_shares(schema)
-        # Replacing one individual moves the list of cluster sums of an attribute by at most this
-        # many widths (docs/guarantees.md, "Sums"; OPT, Proposition 3 and section 3).
-        reach = schema.max_records * partition.sum_sensitivity(len(U))
-        sums = noisy_sums(sums, reach << GRID_BITS, [shares[name] for name in group])
+        sums, scales = mask_sums(sums, group, partition, schema, method, len(U))
         inverse = float(np.sum(1.0 / sizes))
-        variance = {name: 2 * (reach / float(shares[name])) ** 2 * inverse for name in group}
+        variance = {name: 2 * float(scale) ** 2 * inverse for name, scale in scales.items()}
     return Moments(sizes, sums / sizes[:, None] / float(1 << GRID_BITS)), variance
+
+
+def mask_sums(
+    sums: NDArray[np.int64],
+    group: tuple[str, ...],
+    partition: Partition,
+    schema: Schema,
+    method: MicroaggregatedDP,
+    n: int,
+) -> tuple[NDArray[np.int64], dict[str, Fraction]]:
+    """Add noise to the cluster sums of a group's attributes; also its scales, in widths.
+
+    Replacing one individual moves the list of cluster sums of an attribute by at most ``reach`` widths
+    (docs/guarantees.md, "Sums"; OPT, Proposition 3 and section 3).
+    """
+    reach = schema.max_records * partition.sum_sensitivity(n)
+    shares = {name: method.attribute_shares(schema)[name] for name in group}
+    noisy = noisy_sums(sums, reach << GRID_BITS, list(shares.values()))
+    return noisy, {name: reach / share for name, share in shares.items()}
 
 
 def _noisy_moments(

@@ -54,7 +54,8 @@ class Numeric:
             raise InputError(
                 f"bounds {self.lower} and {self.upper} are inverted or equal; the lower bound must be smaller"
             )
-        if not math.isfinite(float(self.upper) - float(self.lower)):
+        # Widths are cubed (third moments) and summed over records on the way; that must stay finite.
+        if not float(self.upper) - float(self.lower) <= 1e100:
             raise InputError("the bounds are too far apart for double precision; narrow them")
         if self.missing not in ("refuse", "midpoint", "drop"):
             raise InputError(f"missing = {self.missing!r} is unknown; use 'refuse', 'midpoint' or 'drop'")
@@ -246,6 +247,8 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{path} is not UTF-8 text; save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path} is not valid TOML: {error}") from None
+    except (ValueError, RecursionError):  # a number of thousands of digits, thousands of brackets
+        raise InputError(f"{path} is not a spec: a number is too long or brackets are too deep") from None
 
 
 def refuse_unknown(found: Mapping[str, Any], known: Iterable[str], where: str) -> None:

@@ -69,6 +69,9 @@ def read_table(
             elif isinstance(source, pa.Table):
                 arrow = source
             elif hasattr(source, "__arrow_c_stream__"):
+                if kind == "polars" and any("\0" in str(name) for name in source.columns):
+                    # polars ends the whole process when it exports such a name.
+                    raise InputError("a column name of the table has a NUL character; rename the column")
                 arrow = pa.table(source)
             else:
                 raise InputError(
