@@ -391,7 +391,7 @@ def fig9(experiment: Experiment) -> Figure:
             "“important differences” of B2, B3 and of B4, B5",
             f"{gaps[0]:.2f} and {gaps[1]:.2f}",
             min(gaps) > 0.5,
-            "rank matching within each attribute hides how attributes depend on each other",
+            "perhaps because rank matching within each attribute hides how attributes depend on each other",
         )
     )
     return Figure("cm-fig9", "Cross moments, Figure 9: EIA, MDAV, ε = 1", panels, stated, _NOTE)

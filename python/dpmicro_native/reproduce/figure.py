@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from .._core import __version__
 from ..report import Figure as Plot
-from ..report import chart, css, html_table, page, plain_text
+from ..report import chart, css, html_table, page
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -132,7 +132,7 @@ def _plot(panel: Panel) -> Plot:
                 "y": list(line.y),
                 "type": "scatter",
                 "mode": "lines" if line.dotted else "lines+markers",
-                "name": plain_text(line.name),
+                "name": escape(line.name, quote=False),
                 "line": {"color": colour, "width": 2, "dash": dash},
                 "marker": {"symbol": _SYMBOLS[number % len(_SYMBOLS)], "size": 5},
             }

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..compare import _Partitions
 from ..methods import Microaggregation, method
 from ..partition import sse
 from ..release import mask_clusters
@@ -31,7 +32,7 @@ class Loss:
 
 def loss(table: Projection, name: str, *, seed: int, draws: int = 1, **parameters: Any) -> Loss:
     """Mask the table by a method and compare with the original."""
-    made = method(name, **parameters)
+    made = _Partitions().remembered(method(name, **parameters))  # all draws share the partition
     assert isinstance(made, Microaggregation)
     U, schema, squared = table.U, table.schema, table.width**2
     total = 0.0

@@ -32,10 +32,9 @@ def fig3(experiment: Experiment) -> Figure:
             how["k"] = k  # type: ignore[assignment]
         return loss(table, name, seed=seed_of(task), epsilon=epsilon, draws=draws[name], **how)
 
-    draws = dict.fromkeys((*fixed, *free), 1) | {
-        "MDAV_IR_DP_1": experiment.pick(5, 1),
-        "INS_DP": experiment.pick(5, 1),
-    }
+    draws = dict.fromkeys((*fixed, *free), 1)
+    draws |= {"MDAV_IR_DP_1": experiment.pick(5, 1), "INS_DP": experiment.pick(5, 1)}
+    draws |= {"MDAV_IR_DP_2": experiment.pick(60, 20), "OPT_DP_2": experiment.pick(60, 20)}
     tasks = [(name, epsilon, k) for name in fixed for epsilon in epsilons for k in ks]
     tasks += [(name, epsilon, 0) for name in free for epsilon in epsilons]
     tasks += [("INS_DP", 10, k) for k in ks]
@@ -63,10 +62,17 @@ def fig3(experiment: Experiment) -> Figure:
             log="y",
         )
     )
+    truncated = {e: [found["MDAV_IR_DP_2", e, k].drawn for k in ks] for e in epsilons}
+    lines = [Line(f"MDAV_IR_DP_2, ε = {e}", ks, truncated[e]) for e in epsilons]
+    lines += [
+        Line(f"OPT_DP_2, ε = {e}", (ks[0], ks[-1]), (found["OPT_DP_2", e, 0].drawn,) * 2) for e in epsilons
+    ]
+    panels.append(Panel("Values truncated to the bounds", "k", "SSE", lines, log="y"))
 
     stated = []
     for epsilon, paper in ((1, 140), (2, 90)):
-        curve = [found["MDAV_IR_DP_2", epsilon, k].expected for k in ks]
+        curve = truncated[epsilon]
+        expected = [found["MDAV_IR_DP_2", epsilon, k].expected for k in ks]
         best = min(curve)
         near = [k for k, value in zip(ks, curve, strict=True) if value <= 1.03 * best]
         stated.append(
@@ -76,23 +82,8 @@ def fig3(experiment: Experiment) -> Figure:
                 f"{paper}",
                 f"{ks[curve.index(best)]} (within 3 % for k = {near[0]} to {near[-1]})",
                 near[0] <= paper <= near[-1],
-                "the minimum is flat: “almost imperceptible”, as the paper says",
-            )
-        )
-    for name, epsilon, value in (
-        ("OPT_DP_1", 1, 4.983e10),
-        ("OPT_DP_2", 1, 3.560e10),
-        ("OPT_DP_1", 2, 2.983e10),
-        ("OPT_DP_2", 2, 2.041e10),
-    ):
-        ours = found[name, epsilon, 0].expected
-        stated.append(
-            Stated(
-                f"{name}, ε = {epsilon}: expected SSE",
-                "the project's notes",
-                f"not in the text; an independent program gave {value:.4g}",
-                f"{ours:.4g}",
-                math.isclose(ours, value, rel_tol=1e-3),
+                "the rise beyond it is “almost imperceptible”; values are truncated to the bounds, as in the paper "
+                f"(in the closed form, without truncation, the least is at k = {ks[expected.index(min(expected))]})",
             )
         )
     best = found["OPT_DP_2", 2, 0].expected
@@ -105,8 +96,8 @@ def fig3(experiment: Experiment) -> Figure:
                 f"≤ {paper}",
                 f"{beaten[0]}" if beaten else "never",
                 bool(beaten) and beaten[0] <= paper,
-                "MDAV_IR at k = 50 loses 1.884·10¹⁰ and OPT_DP_2 2.041·10¹⁰ in expectation; truncation to the bounds "
-                "is not in the closed form"
+                f"MDAV_IR at k = 50 loses 1.884·10¹⁰, OPT_DP_2 {best:.4g} in expectation and "
+                f"{found['OPT_DP_2', 2, 0].drawn:.4g} with truncation: close, and read off a curve in the paper"
                 if name == "MDAV_IR"
                 else "",
             )
@@ -143,8 +134,8 @@ def fig3(experiment: Experiment) -> Figure:
         panels,
         stated,
         (
-            "Expected SSE in closed form, without truncation, in the first two charts. The noise of MDAV_DP has the "
-            "scale ΣΛ/(|C| ε) of the paper's Algorithm 1.",
+            "Expected SSE in closed form, without truncation, in the first two charts; the paper truncates. The noise "
+            "of MDAV_DP has the scale ΣΛ/(|C| ε) of the paper's Algorithm 1.",
             "OPT_1 and OPT_2 are the clusters of OPT_DP_1 and OPT_DP_2 without noise.",
         ),
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -99,6 +101,19 @@ def fig4(experiment: Experiment) -> Figure:
     )
 
 
+def _seconds(run: Callable[[], object]) -> float:
+    """Wall time: the least of up to three runs, since other programs can only add to it."""
+    least, spent = math.inf, 0.0
+    for _ in range(3):
+        begun = time.perf_counter()
+        run()
+        least = min(least, time.perf_counter() - begun)
+        spent += least
+        if spent > 1:
+            break
+    return least
+
+
 def fig6(experiment: Experiment) -> Figure:
     """Running time against n."""
     ns = experiment.pick(tuple(range(30_000, 100_001, 5_000)), (30_000, 55_000, 100_000))
@@ -110,12 +125,11 @@ def fig6(experiment: Experiment) -> Figure:
         times: dict[str, list[float]] = {"MDAV": [], "PCL": []}
         for i, n in enumerate(ns):  # one after the other, since they are timed
             X = gaussian(n, d, 0.0)
-            begun = time.perf_counter()
             start = mdav(X, k)
-            between = time.perf_counter()
-            pcl(X, k, init=start, max_iter=iterations, speed=SPEED)
-            times["MDAV"].append(between - begun)
-            times["PCL"].append(time.perf_counter() - between)
+            times["MDAV"].append(_seconds(lambda X=X: mdav(X, k)))  # type: ignore[misc]
+            times["PCL"].append(
+                _seconds(lambda X=X, start=start: pcl(X, k, init=start, max_iter=iterations, speed=SPEED))  # type: ignore[misc]
+            )
             experiment.progress((i + 1) / len(ns))
         panels.append(
             Panel(
@@ -133,9 +147,10 @@ def fig6(experiment: Experiment) -> Figure:
                     f"{name}, {d}-D: exponent of n in the running time ({seconds[-1]:.2g} s for n = {ns[-1]:,})",
                     "7.1",
                     f"{exponent:.2f}",
-                    f"{slope:.2f}",
-                    slope <= exponent + 0.1,
-                    "an exponent at most the paper's counts as agreement: it is about how far the method carries",
+                    f"{slope:.2f}".replace("-", "−"),
+                    abs(slope - exponent) <= 0.15,
+                    "other algorithms, same results: a k-d tree instead of scans, and costs adjusted by neighbouring "
+                    "cells; it stops early where nothing improves",
                 )
             )
     return Figure(
