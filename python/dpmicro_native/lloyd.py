@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Start = Literal["mdav", "k-means++"]
 
 # With few cells it matters which of the many local optima a start leads to, and trials are cheap.
-_MOST_CELLS_FOR_TRIALS = 128
+_MOST_CELLS_FOR_TRIALS = 64
 _TRIALS = 8
 _TRIAL_ITERATIONS = 15
 _TRIAL_RECORDS = 4096  # at least, and 64 per cell
@@ -63,7 +63,7 @@ def pcl(
     partition, if that has the sizes asked for. Scale the attributes first: distances mix them.
 
     init: ``"mdav"``, ``"k-means++"``, a partition (labels, whose sizes are kept), or centroids (one
-        row per cell). None is MDAV; with up to 128 cells of the default sizes, a few k-means++ starts
+        row per cell). None is MDAV; with up to 64 cells of the default sizes, a few k-means++ starts
         compete with it on a sample of the records, and the best two go on.
     sizes: the exact size of every cell instead, none below k.
     min_size: a lower bound (at least k) instead of exact sizes: cells may grow where that is better.
