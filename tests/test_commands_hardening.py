@@ -77,7 +77,7 @@ def test_memory_limit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_audit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    audit = ["audit", "IR_DP", "--spec", "people.toml", "--table", "people.csv", "--runs", "5000"]
+    audit = ["audit", "IR_DP", "--spec", "people.toml", "--table", "people.csv", "--runs", "20000"]
     assert main([*audit, "--json", "--confidence", "0.9999"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["epsilon"] == 0.5
