@@ -528,6 +528,14 @@ def test_what_cannot_work_is_refused(made: Method, schema: Schema, message: str)
         anonymize(cube(20), schema, made)
 
 
+@pytest.mark.parametrize("name", [*ALL_DP, "CM-3"])
+@pytest.mark.parametrize("epsilon", [1e-9, 1e-300])
+def test_noise_beyond_reason_is_refused(name: str, epsilon: float) -> None:
+    made = method(name, epsilon=epsilon, **({"k": 5} if name in ("INS_DP", "CM-3") else {}))
+    with pytest.raises(BudgetError, match="epsilon is too small"):
+        anonymize(cube(20), CUBE, made)
+
+
 def test_a_univariate_partition_refuses_groups() -> None:
     made = MicroaggregatedDP(name="mine", partition=IR(3), epsilon=1)
     with pytest.raises(InputError, match="one attribute at a time"):

@@ -24,6 +24,8 @@ Groups: TypeAlias = Literal["together", "each"] | tuple[tuple[str, ...], ...]
 Split: TypeAlias = Literal["even", "width"] | Mapping[str, Any]
 Order = Literal["shuffled", "aligned"]
 MEANS = MomentQueries(0)
+# Noise on a sum, in widths of the attribute, beyond which the exact sampler's integers would not do.
+_MOST_NOISE = 1 << 25
 #: Records again, or a tidy table of the clusters' statistics.
 Output = Literal["records", "moments"]
 
@@ -256,6 +258,12 @@ class MicroaggregatedDP(Microaggregation):
                     f"which {self.name} takes as public; use missing='midpoint'"
                 )
         self.budget(schema)
+        smallest = min(self.attribute_shares(schema).shares.values())
+        if schema.max_records / smallest > _MOST_NOISE:
+            raise BudgetError(
+                f"epsilon is too small: an attribute would get noise of {_MOST_NOISE:,} times its width or more; "
+                "give more epsilon, or fewer columns"
+            )
 
     def budget(self, schema: Schema) -> Budget:
         """Named shares of epsilon that add up exactly: attributes, or with moments a group's statistics."""
