@@ -87,7 +87,19 @@ def read_table(
         schema.match(arrow.column_names)
     if arrow.num_rows == 0:
         raise InputError("the table is empty; it needs at least one record")
-    return Table(arrow, kind, file_format)
+    return Table(_without_views(arrow), kind, file_format)
+
+
+def _without_views(arrow: pa.Table) -> pa.Table:
+    """Texts as offsets instead of views, which polars hands out and Arrow cannot take rows of."""
+    import pyarrow as pa
+
+    plain = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}  # by name: new in Arrow 16
+    for number, column in enumerate(arrow.schema):
+        if str(column.type) in plain:
+            field = column.with_type(plain[str(column.type)])
+            arrow = arrow.set_column(number, field, arrow.column(number).cast(field.type))
+    return arrow
 
 
 def _from_file(
