@@ -29,7 +29,7 @@ from dpmicro_native import (
     testing,
 )
 from dpmicro_native.mask import cluster_sums
-from dpmicro_native.methods import MicroaggregatedDP, worst_case_cluster_size
+from dpmicro_native.methods import MicroaggregatedDP, catalogue, worst_case_cluster_size
 from dpmicro_native.partition import IR, MDAV, Insensitive, Optimal, Partition, Singletons
 from dpmicro_native.release import GRID_BITS
 
@@ -85,12 +85,26 @@ def test_one_draw_per_cluster_and_attribute() -> None:
 
 def test_standalone_methods_are_exact_means() -> None:
     X = cube(40)
-    for made in (method("MDAV", k=4), method("VMDAV", k=4, gamma=0.2)):
+    for made in (method("MDAV", k=4), method("VMDAV", k=4, gamma=0.2), method("PCL", k=4)):
         result = anonymize(X, CUBE, made, order="aligned").table
         rows, inverse, sizes = np.unique(result, axis=0, return_inverse=True, return_counts=True)
         assert sizes.min() >= 4
         for c in range(len(rows)):
             assert rows[c] == pytest.approx(X[inverse == c].mean(axis=0), abs=1e-8)
+
+
+def test_every_method_of_the_contract_can_be_made_and_is_documented_as_it_is() -> None:
+    contract = [*ALL_DP, *(f"CM-{i}" for i in range(1, 27)), *(f"B{i}" for i in range(1, 9))]
+    contract += ["SAFEPUB", "MDAV", "VMDAV", "IR", "OPT", "PCL"]
+    assert sorted(catalogue()) == sorted(contract)
+    documented = (Path(__file__).parents[1] / "docs" / "methods.md").read_text("utf-8").splitlines()
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in documented if line.startswith("| `")
+    ]
+    told = {row[0].strip("`"): row[-1] for row in rows if "," not in row[0]}
+    assert {"MDAV", "VMDAV", "PCL", "IR", "OPT", "LAPLACE", "MDAV_DP", "INS_DP", "IR_DP"} <= told.keys()
+    for name, parameters in told.items():
+        assert parameters == catalogue()[name].needs, name
 
 
 def test_rows_are_shuffled_unless_asked() -> None:
@@ -481,6 +495,8 @@ def test_k_may_be_left_out_and_is_told() -> None:
         (lambda: method("MDAV_DP", epsilon="much", k=3), "epsilon"),
         (lambda: method("MDAV_DP", k=3), "needs epsilon; for example epsilon=1"),
         (lambda: method("MDAV", k=0), "k must be at least 1"),
+        (lambda: method("PCL", k=2, max_iter=-1), "max_iter must be at least 0"),
+        (lambda: method("PCL", k=2, seed=0.5), "seed must be a whole number"),
         (lambda: method("MDAV", k=2.5), "whole number"),
         (lambda: method("MDAV"), "needs k; for example k=5"),
         (lambda: method("MDVA", k=3), "did you mean 'MDAV'"),

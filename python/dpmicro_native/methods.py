@@ -15,6 +15,7 @@ from ._cm_catalogue import CatalogueEntry
 from .aggregate import MomentQueries
 from .certificate import Guarantee, Neighbours, Scope
 from .errors import BudgetError, InputError
+from .lloyd import PCL, Start
 from .mask import Budget, exact
 from .partition import IR, MDAV, VMDAV, Insensitive, Optimal, Partition, Singletons
 from .safepub import SafePub
@@ -551,13 +552,14 @@ def method(name: str, **parameters: Any) -> Method:
     return build(**parameters)
 
 
-def _whole(k: Any) -> int:
-    if isinstance(k, bool) or not hasattr(k, "__index__"):
-        raise InputError("k must be a whole number, such as k=5")
-    size: int = operator.index(k)
-    if size < 1:
-        raise InputError(f"k must be at least 1, not {size}; it is the smallest cluster size")
-    return size
+def _whole(value: Any, name: str = "k", least: int = 1) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise InputError(f"{name} must be a whole number, such as {name}=5")
+    number: int = operator.index(value)
+    if number < least:
+        what = "; it is the smallest cluster size" if name == "k" else ""
+        raise InputError(f"{name} must be at least {least}, not {number}{what}")
+    return number
 
 
 def _groups(groups: Any) -> Groups:
@@ -588,6 +590,14 @@ def _mdav(k: int, groups: Groups = "together") -> Method:
 @_named("VMDAV", _K_ANONYMITY, "Means of clusters of k to 2k-1 similar records (V-MDAV).")
 def _vmdav(k: int, gamma: float = 0.2, groups: Groups = "together") -> Method:
     return Microaggregation(name="VMDAV", partition=VMDAV(_whole(k), gamma), groups=_groups(groups))
+
+
+@_named("PCL", _K_ANONYMITY, "Means of cells of k similar records with less distortion than MDAV's (PCL).")
+def _pcl(
+    k: int, init: Start | None = None, max_iter: int = 100, seed: int = 0, groups: Groups = "together"
+) -> Method:
+    partition = PCL(_whole(k), init, _whole(max_iter, "max_iter", 0), _whole(seed, "seed", 0))
+    return Microaggregation(name="PCL", partition=partition, groups=_groups(groups))
 
 
 @_named(
@@ -642,7 +652,7 @@ def _mdav_ir_dp_2(epsilon: Any, k: int | None = None) -> Method:
     "OPT_DP_1", _GIVEN, "Noisy means of the clusters with the least expected error, epsilon split evenly."
 )
 def _opt_dp_1(epsilon: Any, min_size: int = 1) -> Method:
-    partition = Optimal(min_size=_whole(min_size))
+    partition = Optimal(min_size=_whole(min_size, "min_size"))
     return MicroaggregatedDP(
         name="OPT_DP_1", partition=partition, groups="each", epsilon=epsilon, split="even"
     )
@@ -652,7 +662,7 @@ def _opt_dp_1(epsilon: Any, min_size: int = 1) -> Method:
     "OPT_DP_2", _GIVEN, "Noisy means of the clusters with the least expected error, epsilon split by width."
 )
 def _opt_dp_2(epsilon: Any, min_size: int = 1) -> Method:
-    partition = Optimal(min_size=_whole(min_size))
+    partition = Optimal(min_size=_whole(min_size, "min_size"))
     return MicroaggregatedDP(
         name="OPT_DP_2", partition=partition, groups="each", epsilon=epsilon, split="width"
     )
