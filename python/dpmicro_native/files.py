@@ -143,6 +143,23 @@ class TableFile:
                 return int(self._read_csv(list(first), {name: pa.string() for name in first}, None).num_rows)
         return int(self.read().num_rows)
 
+    def bytes_per_record(self, names: Collection[str]) -> float:
+        """Size in memory of some of its columns, going by its first records."""
+        if self.format.kind == "csv":
+            with _reading(self.path):
+                rows = list(_csv_rows(_csv_start(self.path, self.format, 1 << 20), self.format.options))
+            places = [self.names.index(name) for name in names]
+            text = sum(len(row[place]) for row in rows for place in places if place < len(row))
+            return text / max(1, len(rows)) + 4 * len(places)  # each value has an offset
+        if self.format.kind == "parquet":
+            import pyarrow.parquet as pq
+
+            with _reading(self.path):
+                first = next(pq.ParquetFile(self.path).iter_batches(columns=list(names)), None)
+        else:
+            first = self.read().select(list(names)).slice(0, 1 << 16)
+        return first.nbytes / first.num_rows if first else 0.0
+
     def _read_csv(self, wanted: list[str], types: dict[str, Any], progress: Share | None) -> pa.Table:
         import pyarrow as pa
 
@@ -297,15 +314,30 @@ def _csv_options(
     }
 
 
-def _open_csv(path: Path, file_format: FileFormat) -> TableFile:
+def _csv_start(path: Path, file_format: FileFormat, size: int) -> str:
+    with path.open("rb") as file:
+        start = _decompressed(_Counted(file, None), file_format).read(size)
+    decoder = codecs.getincrementaldecoder(file_format.options.encoding)(errors="replace")
+    return decoder.decode(start).removeprefix("\ufeff")
+
+
+def _csv_rows(text: str, options: FileOptions) -> Iterator[list[str]]:
+    """Rows of the start of a file; the last may be cut off.
+
+    Arrow's own streaming reader would read ahead on a thread that outlives this look, and a thread that wants
+    the interpreter while it shuts down aborts the process.
+    """
     import csv
 
+    lines = io.StringIO(text, newline="")
+    return csv.reader(lines, delimiter=options.delimiter or ",", quotechar=options.quote)
+
+
+def _open_csv(path: Path, file_format: FileFormat) -> TableFile:
     import pyarrow as pa
 
     options = file_format.options
-    with path.open("rb") as file:
-        start = _decompressed(_Counted(file, None), file_format).read(1 << 16)
-    text = codecs.getincrementaldecoder(options.encoding)(errors="replace").decode(start)
+    text = _csv_start(path, file_format, 1 << 16)
     quote = re.escape(options.quote)
     unquoted = re.sub(f"{quote}[^{quote}]*{quote}", "", text)
     line = re.split(r"\r\n|\n|\r", unquoted, maxsplit=1)[0]
@@ -314,14 +346,7 @@ def _open_csv(path: Path, file_format: FileFormat) -> TableFile:
         newline="\r\n" if unquoted[len(line) :].startswith("\r\n") else "\n",
         options=replace(options, delimiter=options.delimiter or _likely_delimiter(line, options)),
     )
-    # Arrow's own streaming reader would read ahead on a thread that outlives this look at the header, and a
-    # thread that wants the interpreter while it shuts down aborts the process.
-    rows = csv.reader(
-        io.StringIO(text.removeprefix("\ufeff"), newline=""),
-        delimiter=file_format.options.delimiter or ",",
-        quotechar=options.quote,
-    )
-    names = next((row for row in rows if row), [])
+    names = next((row for row in _csv_rows(text, file_format.options) if row), [])
     if not options.header:
         names = [f"f{column}" for column in range(len(names))]
     if not any(names):

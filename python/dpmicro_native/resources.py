@@ -13,7 +13,8 @@ from .schema import Schema
 # and 2*10^5 to 10^7 records (tests/test_resources.py checks it), good within a factor of two.
 _BASE = 160 << 20
 _PER_RECORD = 60
-_PER_VALUE = 60
+_PER_NUMBER = 60
+_PER_BYTE_OF_TEXT = 3
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
@@ -29,13 +30,15 @@ def read_size(text: str) -> int:
     return int(float(found[1]) * (1 << _UNITS[found[2]]))
 
 
-def estimated_memory(records: int, columns: int) -> int:
-    """Bytes that a process needs at its peak to release and save so many records and columns.
+def estimated_memory(records: int, numbers: int, text: float = 0) -> int:
+    """Bytes that a process needs at its peak to release and save so many records.
+
+    A record has so many ``numbers``, and ``text`` bytes in its other columns.
 
     >>> estimated_memory(10_000_000, 4) < 4 << 30
     True
     """
-    return _BASE + records * (_PER_RECORD + _PER_VALUE * columns)
+    return _BASE + int(records * (_PER_RECORD + _PER_NUMBER * numbers + _PER_BYTE_OF_TEXT * text))
 
 
 def estimated_records(file: TableFile) -> int:
@@ -55,7 +58,10 @@ def estimated_records(file: TableFile) -> int:
 
 def check_memory(file: TableFile, schema: Schema, limit: int) -> None:
     """Refuse a table that would not fit."""
-    needed = estimated_memory(estimated_records(file), len(schema.released))
+    numbers = schema.numeric
+    others = [name for name in schema.released if name in file.names and name not in numbers]
+    text = file.bytes_per_record(others) if others else 0.0
+    needed = estimated_memory(estimated_records(file), len(numbers), text)
     if needed > limit:
         raise InputError(
             f"{file.path} needs about {_shown(needed)} of memory, and the limit is {_shown(limit)}; raise "
