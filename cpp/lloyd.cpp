@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <random>
+#include <utility>
 
 #include "cost_adjustment.hpp"
 #include "kernels.hpp"
@@ -16,6 +18,8 @@ constexpr double kStalled = 1e-5;         // relative improvement of an iteratio
 constexpr double kContestedShare = 0.25;  // of the records; the margin is steered towards it
 constexpr int kMaxSettling = 10;          // rounds to bring given centroids near the targets
 constexpr double kSettled = 0.05;         // share of misplaced records
+constexpr int kHeat = 15;      // iterations after which the best of many starts are known,
+constexpr int kFinalists = 4;  // and how many of them go on
 
 class UniformGenerator {
  public:
@@ -58,94 +62,104 @@ bool meets(const Targets& targets, const std::vector<label_t>& partition) {
              : sizes == targets.sizes;
 }
 
-class Pcl {
+// The way down from one start: Lloyd iterations with exact sizes.
+class Descent {
  public:
-  Pcl(const MatrixView& X, const PclOptions& options, Control& control)
-      : X_(X),
-        options_(options),
-        control_(control),
-        search_(X, options.weights, options.threads, control),
-        uniform_(options.seed) {}
+  Descent(const MatrixView& X, const CellSearch& search, const PclOptions& options)
+      : X_(X), search_(search), options_(options), speed_(options.speed), uniform_(options.seed) {}
 
-  PclResult run(const std::vector<label_t>& partition, const std::vector<double>& centroids) {
+  void start(const PclStart& from, int threads, Control& control) {
     const auto cells = static_cast<index_t>(options_.targets.sizes.size());
-    quantizer_ = {cells, X_.cols, centroids, std::vector<double>(cells, 0.0)};
-    PclResult best;
+    const bool has_partition = !from.partition.empty();
+    quantizer_ = {cells, X_.cols, from.centroids, std::vector<double>(cells, 0.0)};
     Assignment assignment;
-    if (partition.empty()) {
-      search_.assign(quantizer_, 0, options_.threads, control_, assignment);
+    if (!has_partition) {
+      search_.assign(quantizer_, 0, threads, control, assignment);
     } else {
-      assignment.labels.resize(partition.size());
-      for (index_t i = 0; i < X_.rows; ++i) assignment.labels[i] = partition[search_.order()[i]];
-      quantizer_.centroids = search_.means(assignment.labels, cells, control_);
+      assignment.labels.resize(from.partition.size());
+      for (index_t i = 0; i < X_.rows; ++i)
+        assignment.labels[i] = from.partition[search_.order()[i]];
+      quantizer_.centroids = search_.means(assignment.labels, cells, control);
     }
-    const double start =
-        search_.distortion(assignment.labels, quantizer_.centroids, options_.threads, control_);
-    set_margin(start);
-    if (!partition.empty() && meets(options_.targets, partition))
-      best.distortions.push_back(start);
-    else if (partition.empty() && options_.max_iter > 0)
-      settle(assignment);
+    const double initial =
+        search_.distortion(assignment.labels, quantizer_.centroids, threads, control);
+    set_margin(initial, threads, control);
+    if (has_partition && meets(options_.targets, from.partition))
+      best_.distortions.push_back(initial);
+    else if (!has_partition && options_.max_iter > 0)
+      settle(assignment, threads, control);
+    fit(assignment, threads, control);
+    keep(assignment, measure(assignment, threads, control));
+  }
 
-    std::vector<double> means;  // of the best labels
-    double distortion = 0;      // of the latest labels
-    const auto fit_and_measure = [&] {
-      fit(assignment);
-      auto latest = search_.means(assignment.labels, cells, control_);
-      distortion = search_.distortion(assignment.labels, latest, options_.threads, control_);
-      return latest;
-    };
-    const auto keep = [&](std::vector<double> latest) {
-      means = std::move(latest);
-      best.labels = assignment.labels;
-      best.quantizer = quantizer_;
-      best.distortions.push_back(distortion);
-    };
-    keep(fit_and_measure());
-
-    // Centroids that overshoot the means get farther down in fewer iterations, but may lead astray;
-    // then plain Lloyd iterations, which cannot, go on from the best.
-    double speed = options_.speed;
-    for (int iteration = 0; iteration < options_.max_iter; ++iteration) {
-      control_.progress(static_cast<double>(iteration) / options_.max_iter);
-      for (std::size_t i = 0; i < means.size(); ++i)
+  // Goes on until it has done so many iterations in all, or they no longer help.
+  void iterate(int iterations, int threads, Control& control) {
+    Assignment assignment;
+    while (iteration_ < iterations && !stalled_) {
+      control.progress(static_cast<double>(iteration_) / options_.max_iter);
+      ++iteration_;
+      for (std::size_t i = 0; i < means_.size(); ++i)
         quantizer_.centroids[i] =
-            speed == 1 ? means[i]
-                       : quantizer_.centroids[i] + speed * (means[i] - quantizer_.centroids[i]);
-      auto latest = fit_and_measure();
-      const double before = best.distortions.back();
+            speed_ == 1 ? means_[i]
+                        : quantizer_.centroids[i] + speed_ * (means_[i] - quantizer_.centroids[i]);
+      fit(assignment, threads, control);
+      auto latest = measure(assignment, threads, control);
+      const double before = distortion();
       // A plain iteration gets worse by rounding only, and its labels are the best for the means.
-      if (distortion < before || speed == 1)
-        keep(std::move(latest));
+      const bool better = latest.distortion < before;
+      const bool stalls = before - latest.distortion <= kStalled * before;
+      if (better || speed_ == 1)
+        keep(assignment, std::move(latest));
       else
-        quantizer_ = best.quantizer;
-      if (before - distortion > kStalled * before) continue;
-      if (speed == 1) break;
-      speed = 1;
+        quantizer_ = best_.quantizer;
+      // Centroids that overshoot the means get farther down in fewer iterations, but may lead
+      // astray; then plain Lloyd iterations, which cannot, go on from the best.
+      if (stalls) stalled_ = std::exchange(speed_, 1.0) == 1;
     }
-    std::vector<label_t> labels(best.labels.size());
-    for (std::size_t i = 0; i < labels.size(); ++i) labels[search_.order()[i]] = best.labels[i];
-    best.labels = std::move(labels);
-    return best;
+  }
+
+  double distortion() const { return best_.distortions.back(); }
+
+  PclResult result() && {
+    std::vector<label_t> labels(best_.labels.size());
+    for (std::size_t i = 0; i < labels.size(); ++i) labels[search_.order()[i]] = best_.labels[i];
+    best_.labels = std::move(labels);
+    return std::move(best_);
   }
 
  private:
   // A fraction of a typical squared distance to a centroid, or of the spread of all records where
   // the centroids hit them exactly; never 0, which doubling would not widen.
-  void set_margin(double distortion) {
+  void set_margin(double distortion, int threads, Control& control) {
     const std::vector<label_t> one_cell(static_cast<std::size_t>(X_.rows), 0);
-    const double spread = search_.distortion(one_cell, search_.means(one_cell, 1, control_),
-                                             options_.threads, control_);
+    const double spread =
+        search_.distortion(one_cell, search_.means(one_cell, 1, control), threads, control);
     margin_ = std::max({distortion, 1e-3 * spread, std::numeric_limits<double>::min() * 1e16}) *
               (0.3 / static_cast<double>(X_.rows));
   }
 
+  struct Measured {
+    std::vector<double> means;
+    double distortion;
+  };
+  Measured measure(const Assignment& assignment, int threads, Control& control) const {
+    auto means = search_.means(assignment.labels, quantizer_.cells, control);
+    const double distortion = search_.distortion(assignment.labels, means, threads, control);
+    return {std::move(means), distortion};
+  }
+  void keep(const Assignment& assignment, Measured latest) {
+    means_ = std::move(latest.means);
+    best_.labels = assignment.labels;
+    best_.quantizer = quantizer_;
+    best_.distortions.push_back(latest.distortion);
+  }
+
   // The best labels for the centroids, with the targets' sizes; adjusts the costs.
-  void fit(Assignment& assignment) {
+  void fit(Assignment& assignment, int threads, Control& control) {
     label_t groups = 0;
     const auto group = group_by_centroid(quantizer_, groups);
     if (groups == quantizer_.cells) {
-      fit(options_.targets, quantizer_, assignment);
+      fit(options_.targets, quantizer_, assignment, threads, control);
       return;
     }
     Targets targets{std::vector<index_t>(groups, 0), options_.targets.at_least};
@@ -157,16 +171,17 @@ class Pcl {
       merged.centroids.insert(merged.centroids.end(), quantizer_.centroid(q),
                               quantizer_.centroid(q) + quantizer_.dims);
     }
-    fit(targets, merged, assignment);
+    fit(targets, merged, assignment, threads, control);
     share_out(group, groups, merged, assignment);
   }
 
-  void fit(const Targets& targets, Quantizer& quantizer, Assignment& assignment) {
-    adjust_costs(search_, targets, margin_, options_.threads, control_, quantizer, assignment);
+  void fit(const Targets& targets, Quantizer& quantizer, Assignment& assignment, int threads,
+           Control& control) {
+    adjust_costs(search_, targets, margin_, threads, control, quantizer, assignment);
     index_t contested = 0;
     for (const Contested& chunk : assignment.contested)
       contested += static_cast<index_t>(chunk.records.size());
-    const index_t widenings = transport(search_, targets, margin_, control_, quantizer, assignment);
+    const index_t widenings = transport(search_, targets, margin_, control, quantizer, assignment);
     const double share = static_cast<double>(contested) / static_cast<double>(X_.rows);
     // Wider if the transport had to list many cells anew, but never so wide that the search is
     // slow.
@@ -194,14 +209,13 @@ class Pcl {
 
   // Given centroids may be far from the targets. The paper's iteration (rough sizes, half a step
   // towards the means, empty cells seeded anew) brings them near enough for exact sizes.
-  void settle(Assignment& assignment) {
+  void settle(Assignment& assignment, int threads, Control& control) {
     for (int round = 0; round < kMaxSettling; ++round) {
-      adjust_costs(search_, options_.targets, margin_, options_.threads, control_, quantizer_,
-                   assignment);
+      adjust_costs(search_, options_.targets, margin_, threads, control, quantizer_, assignment);
       const index_t wrong = misplaced(options_.targets, quantizer_, assignment);
       if (static_cast<double>(wrong) <= kSettled * static_cast<double>(X_.rows)) return;
       reseed_empty(assignment);
-      const auto means = search_.means(assignment.labels, quantizer_.cells, control_);
+      const auto means = search_.means(assignment.labels, quantizer_.cells, control);
       for (std::size_t i = 0; i < means.size(); ++i)
         quantizer_.centroids[i] += 0.5 * (means[i] - quantizer_.centroids[i]);
     }
@@ -227,16 +241,19 @@ class Pcl {
   }
 
   const MatrixView& X_;
+  const CellSearch& search_;
   const PclOptions& options_;
-  Control& control_;
-  const CellSearch search_;
-  UniformGenerator uniform_;
   Quantizer quantizer_;
+  std::vector<double> means_;  // of the best labels
+  PclResult best_;             // its labels in the search's order
   double margin_ = 0;
+  double speed_;
+  int iteration_ = 0;
+  bool stalled_ = false;
+  UniformGenerator uniform_;
 };
 
-void check(const MatrixView& X, const std::vector<label_t>& partition,
-           const std::vector<double>& centroids, const PclOptions& options) {
+void check(const MatrixView& X, const PclOptions& options) {
   const auto& sizes = options.targets.sizes;
   index_t sum = 0;
   for (const index_t size : sizes) {
@@ -254,6 +271,10 @@ void check(const MatrixView& X, const std::vector<label_t>& partition,
   if (options.weights != nullptr &&
       !std::all_of(options.weights, options.weights + X.rows, [](double w) { return w > 0; }))
     throw InputError("weights must be positive; leave out records of no weight");
+}
+
+void check(const MatrixView& X, const std::vector<index_t>& sizes, const PclStart& start) {
+  const auto& [partition, centroids] = start;
   if (partition.empty()) {
     if (centroids.size() != sizes.size() * static_cast<std::size_t>(X.cols))
       throw InputError("initial centroids need one row per cell and one column per attribute");
@@ -273,10 +294,33 @@ void check(const MatrixView& X, const std::vector<label_t>& partition,
 
 }  // namespace
 
-PclResult pcl(const MatrixView& X, const std::vector<label_t>& partition,
-              const std::vector<double>& centroids, const PclOptions& options, Control& control) {
-  check(X, partition, centroids, options);
-  return Pcl(X, options, control).run(partition, centroids);
+PclResult pcl(const MatrixView& X, const std::vector<PclStart>& starts, const PclOptions& options,
+              Control& control) {
+  check(X, options);
+  if (starts.empty()) throw InputError("an initial partition or initial centroids are needed");
+  for (const PclStart& start : starts) check(X, options.targets.sizes, start);
+  const CellSearch search(X, options.weights, options.threads, control);
+  std::vector<std::unique_ptr<Descent>> descents;
+  for (std::size_t i = 0; i < starts.size(); ++i)
+    descents.push_back(std::make_unique<Descent>(X, search, options));
+  const auto each = [&](auto&& act) {
+    parallel_each(static_cast<index_t>(descents.size()), options.threads, control, act);
+  };
+  const auto go_on = [&](int iterations) {
+    each([&](index_t i, int threads, Control& own) {
+      descents[i]->iterate(iterations, threads, own);
+    });
+    std::stable_sort(descents.begin(), descents.end(), [](const auto& a, const auto& b) {
+      return a->distortion() < b->distortion();
+    });
+  };
+  each([&](index_t i, int threads, Control& own) { descents[i]->start(starts[i], threads, own); });
+  if (descents.size() > kFinalists) {
+    go_on(std::min(options.max_iter, kHeat));
+    descents.resize(kFinalists);
+  }
+  go_on(options.max_iter);
+  return std::move(*descents.front()).result();
 }
 
 std::vector<double> kmeans_plus_plus(const MatrixView& X, index_t cells, std::uint64_t seed,

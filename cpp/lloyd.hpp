@@ -18,6 +18,12 @@ struct PclOptions {
   int threads = 0;
 };
 
+// A partition, or centroids (cells x dims); the other one is empty.
+struct PclStart {
+  std::vector<label_t> partition;
+  std::vector<double> centroids;
+};
+
 struct PclResult {
   std::vector<label_t> labels;
   Quantizer quantizer;
@@ -26,21 +32,22 @@ struct PclResult {
   std::vector<double> distortions;
 };
 
-// k-anonymous quantisation, started from a partition or from centroids (the other one is empty).
+// k-anonymous quantisation: the best of what several starts lead to. Of many, the few
+// that are ahead after some iterations go on.
 //
 // Guarantee: the cells have exactly the target sizes (at least, with targets.at_least). The labels
 //   are the best there are for quantizer.centroids, and each record's cell minimises weight ||x -
 //   centroid||^2 + cost, both up to rounding (ties are split to get the sizes right). Distortions
 //   never increase by more than rounding. The same result for every number of threads.
-// Requires: finite X; targets.sizes >= 1 that sum to X.rows (at most, with at_least); a partition
-//   without empty cells. InputError otherwise.
+// Requires: finite X; targets.sizes >= 1 that sum to X.rows (at most, with at_least); one start at
+//   least, partitions without empty cells. InputError otherwise.
 // Source: PCL, section 6 and appendix A (cost_adjustment.hpp). Beyond the paper: exact sizes in
-// every
-//   iteration (transport.hpp), and centroids that overshoot instead of lagging behind.
+//   every iteration (transport.hpp), centroids that overshoot instead of lagging behind, and
+//   competing starts.
 // Cost: about three searches (cell_search.hpp) and one transport per iteration. max_iter = 0 only
 //   assigns the records to the initial centroids.
-PclResult pcl(const MatrixView& X, const std::vector<label_t>& partition,
-              const std::vector<double>& centroids, const PclOptions& options, Control& control);
+PclResult pcl(const MatrixView& X, const std::vector<PclStart>& starts, const PclOptions& options,
+              Control& control);
 
 // Centroids by k-means++ (Arthur & Vassilvitskii 2007): each next one is a record drawn with
 // probability proportional to its squared distance to the nearest centroid so far.

@@ -24,8 +24,9 @@ void register_lloyd(py::module_& m) {
   m.def(
       "pcl",
       [](const py::object& table, const std::vector<index_t>& sizes, bool at_least,
-         const py::object& partition, const py::object& centroids, const py::object& weights,
-         int max_iter, double speed, std::uint64_t seed, int threads, const py::object& progress) {
+         const py::object& partition, const std::vector<py::object>& centroids,
+         const py::object& weights, int max_iter, double speed, std::uint64_t seed, int threads,
+         const py::object& progress) {
         const Matrix X(table);
         PclOptions options;
         options.targets = {sizes, at_least};
@@ -39,26 +40,27 @@ void register_lloyd(py::module_& m) {
           if (w.shape(0) != X.rows()) throw InputError("weights must have one entry per record");
           options.weights = w.data();
         }
-        std::vector<label_t> labels;
-        std::vector<double> start;
+        std::vector<PclStart> starts;
         if (!partition.is_none()) {
-          const auto l = as_labels(partition, X.rows());
-          labels.assign(l.data(), l.data() + l.size());
-        } else {
-          const Matrix given(centroids);
-          for (index_t q = 0; q < given.rows(); ++q)
-            for (index_t j = 0; j < given.cols(); ++j) start.push_back(given.view()(q, j));
+          const auto labels = as_labels(partition, X.rows());
+          starts.push_back({{labels.data(), labels.data() + labels.size()}, {}});
         }
-        const PclResult result = without_gil(progress, [&](Control& control) {
-          return pcl(X.view(), labels, start, options, control);
-        });
+        for (const py::object& given : centroids) {
+          const Matrix start(given);
+          starts.emplace_back();
+          for (index_t q = 0; q < start.rows(); ++q)
+            for (index_t j = 0; j < start.cols(); ++j)
+              starts.back().centroids.push_back(start.view()(q, j));
+        }
+        const PclResult result = without_gil(
+            progress, [&](Control& control) { return pcl(X.view(), starts, options, control); });
         return py::make_tuple(
             as_array(result.labels),
             as_table(result.quantizer.centroids, result.quantizer.cells, X.cols()),
             as_array(result.quantizer.costs), as_array(result.distortions));
       },
       py::arg("X"), py::arg("sizes"), py::kw_only(), py::arg("at_least") = false,
-      py::arg("partition") = py::none(), py::arg("centroids") = py::none(),
+      py::arg("partition") = py::none(), py::arg("centroids") = std::vector<py::object>(),
       py::arg("weights") = py::none(), py::arg("max_iter") = 100,
       py::arg("speed") = PclOptions().speed, py::arg("seed") = 0, py::arg("threads") = 0,
       py::arg("progress") = py::none());

@@ -152,7 +152,7 @@ def pcl(
     *,
     at_least: bool = False,
     partition: ArrayLike | None = None,
-    centroids: ArrayLike | None = None,
+    centroids: list[NDArray[np.float64]] = ...,
     weights: ArrayLike | None = None,
     max_iter: int = 100,
     speed: float = 1.7,

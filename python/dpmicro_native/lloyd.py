@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -17,11 +18,9 @@ if TYPE_CHECKING:
 
 Start = Literal["mdav", "k-means++"]
 
-# With few cells it matters which of the many local optima a start leads to, and trials are cheap.
-_MOST_CELLS_FOR_TRIALS = 64
-_TRIALS = 8
-_TRIAL_ITERATIONS = 15
-_TRIAL_RECORDS = 4096  # at least, and 64 per cell
+# With few cells it matters which of the many local optima a start leads to, and iterations are cheap.
+_MOST_CELLS_FOR_A_RACE = 64
+_RIVALS = 7
 
 
 class PCLResult(NamedTuple):
@@ -64,7 +63,7 @@ def pcl(
 
     init: ``"mdav"``, ``"k-means++"``, a partition (labels, whose sizes are kept), or centroids (one
         row per cell). None is MDAV; with up to 64 cells of the default sizes, a few k-means++ starts
-        compete with it on a sample of the records, and the best two go on.
+        compete with it, and the best four go on.
     sizes: the exact size of every cell instead, none below k.
     min_size: a lower bound (at least k) instead of exact sizes: cells may grow where that is better.
     cells: their number, where ``init`` and ``sizes`` do not say it.
@@ -103,7 +102,7 @@ def pcl(
     def run(
         targets: NDArray[np.int64],
         partition: NDArray[np.int64] | None,
-        centroids: NDArray[np.float64] | None,
+        centroids: Sequence[NDArray[np.float64]] = (),
     ) -> PCLResult:
         return PCLResult(
             *_core.pcl(
@@ -111,7 +110,7 @@ def pcl(
                 targets.tolist(),
                 at_least=min_size is not None,
                 partition=partition,
-                centroids=centroids,
+                centroids=list(centroids),
                 weights=weights,
                 max_iter=max_iter,
                 speed=speed,
@@ -121,22 +120,23 @@ def pcl(
             )
         )
 
+    def scattered(seed: int) -> NDArray[np.float64]:
+        return _core.kmeans_plus_plus(table, count, seed=seed, threads=threads, progress=progress)
+
     if centroids is not None:
-        return run(targets, None, centroids)
+        return run(targets, None, [centroids])
     if isinstance(init, str) and init == "k-means++":
-        centroids = _core.kmeans_plus_plus(table, count, seed=seed, threads=threads, progress=progress)
-        return run(targets, None, centroids)
+        return run(targets, None, [scattered(seed)])
     default_sizes = sizes is None and min_size is None
-    starts: list[NDArray[np.float64] | None] = [None]  # None: the partition
+    rivals = []
     if partition is None:
         partition = _mdav_start(table, k, count, threads, progress)
-        if init is None and default_sizes and weights is None and 1 < count <= _MOST_CELLS_FOR_TRIALS:
-            starts = _finalists(table, partition, count, max_iter, seed, threads)
-    results = [run(targets, partition if start is None else None, start) for start in starts]
-    result = min(results, key=lambda result: float(result.distortions[-1]))
+        if init is None and default_sizes and weights is None and 1 < count <= _MOST_CELLS_FOR_A_RACE:
+            rivals = [scattered(seed + r) for r in range(_RIVALS)]
+    result = run(targets, partition, rivals)
     # Another start, or a remainder spread elsewhere, is not bound to beat the initial partition.
     if default_sizes and result.distortions[-1] > _distortion(table, partition, weights):
-        result = run(np.bincount(partition, minlength=count), partition, None)
+        result = run(np.bincount(partition, minlength=count), partition)
     return result
 
 
@@ -235,32 +235,6 @@ def _means(
     total = np.bincount(labels, weights=weights)
     columns = (x if weights is None else weights * x for x in table.T)
     return np.stack([np.bincount(labels, weights=x) / total for x in columns], axis=1)
-
-
-def _finalists(
-    table: NDArray[np.float64],
-    partition: NDArray[np.int64],
-    cells: int,
-    max_iter: int,
-    seed: int,
-    threads: int,
-) -> list[NDArray[np.float64] | None]:
-    """Return the two starts that do best on a sample: centroids, or None for the partition."""
-    size = min(table.shape[0], max(_TRIAL_RECORDS, 64 * cells)) // cells * cells
-    sample = table[np.random.default_rng(seed).permutation(table.shape[0])[:size]]
-
-    def trial(centroids: NDArray[np.float64]) -> PCLResult:
-        return pcl(
-            sample, size // cells, init=centroids, max_iter=min(max_iter, _TRIAL_ITERATIONS), threads=threads
-        )
-
-    trials: list[tuple[float, NDArray[np.float64] | None]] = [
-        (float(trial(_means(table, partition)).distortions[-1]), None)
-    ]
-    for t in range(_TRIALS):
-        result = trial(_core.kmeans_plus_plus(sample, cells, seed=seed + t, threads=threads))
-        trials.append((float(result.distortions[-1]), result.centroids))
-    return [start for _, start in sorted(trials, key=lambda trial: trial[0])[:2]]
 
 
 def _distortion(table: NDArray[np.float64], labels: NDArray[np.int64], weights: ArrayLike | None) -> float:
