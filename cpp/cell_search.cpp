@@ -26,7 +26,7 @@ double squared_distance(const double* x, index_t stride, const double* centroid,
 
 struct CellSearch::Scratch {
   std::vector<std::vector<label_t>> cells;  // the cells that are left, by depth
-  std::vector<double> at_middle;
+  std::vector<double> lead;    // of the best cell, first the distances that it comes from
   std::vector<double> values;  // cells x kLeaf
 };
 
@@ -122,8 +122,8 @@ void CellSearch::arrange(std::int32_t index, const MatrixView& X, const double* 
     for (index_t i = node.begin; i < node.end; ++i) weights_[i] = weights[order_[i]];
 }
 
-void CellSearch::assign(const Quantizer& quantizer, double margin, int threads, Control& control,
-                        Assignment& out) const {
+void CellSearch::assign(const Quantizer& quantizer, const std::vector<double>& margins, int threads,
+                        Control& control, Assignment& out) const {
   out.labels.resize(order_.size());
   out.contested.resize(chunks_.size());
   parallel_for(
@@ -137,7 +137,7 @@ void CellSearch::assign(const Quantizer& quantizer, double margin, int threads, 
           scratch.cells.resize(1);
           scratch.cells[0].resize(static_cast<std::size_t>(quantizer.cells));
           std::iota(scratch.cells[0].begin(), scratch.cells[0].end(), 0);
-          visit(chunks_[chunk], quantizer, margin, 0, scratch, out.labels.data(), contested);
+          visit(chunks_[chunk], quantizer, margins, 0, scratch, out.labels.data(), contested);
         }
       });
   out.sizes.assign(static_cast<std::size_t>(quantizer.cells), 0);
@@ -179,7 +179,7 @@ std::vector<label_t> CellSearch::candidates(const Quantizer& quantizer,
   std::vector<label_t> result;
   for (label_t q = 0; q < static_cast<label_t>(quantizer.cells); ++q) {
     const double distance = squared_distance(middle.data(), 1, quantizer.centroid(q), dims_);
-    if (q == own || may_rival(quantizer, box, own, own_distance, q, distance, margin))
+    if (q == own || least_lead(quantizer, box, own, own_distance, q, distance) <= margin)
       result.push_back(q);
   }
   return result;
@@ -199,11 +199,11 @@ void CellSearch::rivals(const Quantizer& quantizer, std::int32_t position, label
   }
 }
 
-// Whether cell r may come within the margin of cell z somewhere in a box; distances are from its
-// middle. |x-r|^2 - |x-z|^2 is linear in x with slope 2(z-r), so its least value in the box is the
-// one in the middle minus sum_j |z_j - r_j| width_j.
-bool CellSearch::may_rival(const Quantizer& quantizer, const Box& box, label_t z, double z_distance,
-                           label_t r, double r_distance, double margin) const {
+// How far cell z is ahead of cell r at least, anywhere in a box, rounding allowed for; distances
+// are from the middle. |x-r|^2 - |x-z|^2 is linear in x with slope 2(z-r), so its least value in
+// the box is the one in the middle minus sum_j |z_j - r_j| width_j.
+double CellSearch::least_lead(const Quantizer& quantizer, const Box& box, label_t z,
+                              double z_distance, label_t r, double r_distance) const {
   const double *a = quantizer.centroid(z), *b = quantizer.centroid(r);
   double swing = 0;
   for (index_t j = 0; j < dims_; ++j) swing += std::abs(a[j] - b[j]) * box.width[j];
@@ -212,14 +212,16 @@ bool CellSearch::may_rival(const Quantizer& quantizer, const Box& box, label_t z
   const double z_cost = quantizer.costs[z], r_cost = quantizer.costs[r];
   const double scale =
       box.heaviest * (r_distance + z_distance + swing) + std::abs(r_cost) + std::abs(z_cost);
-  return least + (r_cost - z_cost) <= margin + kRounding * scale;
+  return least + (r_cost - z_cost) - kRounding * scale;
 }
 
 // Leaves out the cells that cannot come within the margin anywhere in the node's box. A rival
-// within the margin of a record's best cell is within the margin of any other cell as well, so
-// comparing with the one that is best in the middle is enough.
-void CellSearch::visit(std::int32_t index, const Quantizer& quantizer, double margin, index_t depth,
-                       Scratch& scratch, label_t* labels, Contested& contested) const {
+// within the margin of a record's best cell is within it of any other cell as well, so comparing
+// with the one that is best in the middle is enough. The best cells of the box's records are among
+// those that this one does not lead everywhere; the widest of their margins will do for all.
+void CellSearch::visit(std::int32_t index, const Quantizer& quantizer,
+                       const std::vector<double>& margins, index_t depth, Scratch& scratch,
+                       label_t* labels, Contested& contested) const {
   const Node& node = nodes_[index];
   const Box box{middle_.data() + index * dims_, width_.data() + index * dims_,
                 weighted_ ? lightest_[index] : 1.0, weighted_ ? heaviest_[index] : 1.0};
@@ -227,36 +229,41 @@ void CellSearch::visit(std::int32_t index, const Quantizer& quantizer, double ma
   const std::vector<label_t>& all = scratch.cells[depth];
   std::vector<label_t>& left = scratch.cells[depth + 1];
 
-  scratch.at_middle.resize(all.size());
+  std::vector<double>& lead = scratch.lead;
+  lead.resize(all.size());
   std::size_t best = 0;
   double best_value = std::numeric_limits<double>::infinity();
   for (std::size_t r = 0; r < all.size(); ++r) {
-    scratch.at_middle[r] = squared_distance(box.middle, 1, quantizer.centroid(all[r]), dims_);
-    const double value = box.heaviest * scratch.at_middle[r] + quantizer.costs[all[r]];
+    lead[r] = squared_distance(box.middle, 1, quantizer.centroid(all[r]), dims_);
+    const double value = box.heaviest * lead[r] + quantizer.costs[all[r]];
     if (value < best_value) {
       best_value = value;
       best = r;
     }
   }
+  const double best_distance = lead[best];
+  double widest = margins[all[best]];
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    lead[r] = r == best ? 0 : least_lead(quantizer, box, all[best], best_distance, all[r], lead[r]);
+    if (lead[r] <= 0) widest = std::max(widest, margins[all[r]]);
+  }
   left.clear();
   for (std::size_t r = 0; r < all.size(); ++r)
-    if (r == best || may_rival(quantizer, box, all[best], scratch.at_middle[best], all[r],
-                               scratch.at_middle[r], margin))
-      left.push_back(all[r]);
+    if (lead[r] <= widest) left.push_back(all[r]);
   if (left.size() == 1) {
     std::fill(labels + node.begin, labels + node.end, left[0]);
   } else if (node.left < 0) {
-    visit_leaf(node, quantizer, margin, left, scratch, labels, contested);
+    visit_leaf(node, quantizer, margins, left, scratch, labels, contested);
   } else {
     const std::int32_t child = node.left;  // scratch.cells may move below, node does not
-    visit(child, quantizer, margin, depth + 1, scratch, labels, contested);
-    visit(child + 1, quantizer, margin, depth + 1, scratch, labels, contested);
+    visit(child, quantizer, margins, depth + 1, scratch, labels, contested);
+    visit(child + 1, quantizer, margins, depth + 1, scratch, labels, contested);
   }
 }
 
-void CellSearch::visit_leaf(const Node& node, const Quantizer& quantizer, double margin,
-                            const std::vector<label_t>& cells, Scratch& scratch, label_t* labels,
-                            Contested& contested) const {
+void CellSearch::visit_leaf(const Node& node, const Quantizer& quantizer,
+                            const std::vector<double>& margins, const std::vector<label_t>& cells,
+                            Scratch& scratch, label_t* labels, Contested& contested) const {
   const index_t size = node.end - node.begin;
   const double* points = points_.data() + static_cast<index_t>(node.begin) * dims_;
   scratch.values.resize(cells.size() * kLeaf);
@@ -285,11 +292,13 @@ void CellSearch::visit_leaf(const Node& node, const Quantizer& quantizer, double
       best_cell[i] = better ? cells[r] : best_cell[i];
     }
   }
+  double limit[kLeaf];
+  for (index_t i = 0; i < size; ++i) limit[i] = best[i] + margins[best_cell[i]];
   std::int32_t within[kLeaf] = {};
   for (std::size_t r = 0; r < cells.size(); ++r) {
     const double* value = scratch.values.data() + r * kLeaf;
     const double cost = quantizer.costs[cells[r]];
-    for (index_t i = 0; i < size; ++i) within[i] += value[i] + cost <= best[i] + margin;
+    for (index_t i = 0; i < size; ++i) within[i] += value[i] + cost <= limit[i];
   }
   std::copy_n(best_cell, size, labels + node.begin);
   for (index_t i = 0; i < size; ++i) {
@@ -297,7 +306,7 @@ void CellSearch::visit_leaf(const Node& node, const Quantizer& quantizer, double
     contested.records.push_back(static_cast<std::int32_t>(node.begin + i));
     for (std::size_t r = 0; r < cells.size(); ++r) {
       const double value = scratch.values[r * kLeaf + i];
-      if (value + quantizer.costs[cells[r]] <= best[i] + margin)
+      if (value + quantizer.costs[cells[r]] <= limit[i])
         contested.rivals.push_back({cells[r], value});
     }
     contested.begin.push_back(static_cast<std::int32_t>(contested.rivals.size()));
@@ -331,6 +340,24 @@ std::vector<double> CellSearch::means(const std::vector<label_t>& labels, index_
   for (index_t q = 0; q < cells; ++q)
     for (index_t j = 0; j < dims_; ++j) first[q * dims_ + j] += sum[q * dims_ + j] / total[q];
   return first;
+}
+
+std::vector<double> CellSearch::mean_values(const std::vector<label_t>& labels,
+                                            const std::vector<double>& centroids) const {
+  std::vector<double> sum(centroids.size() / dims_, 0.0), count(sum.size(), 0.0);
+  for (const Node& node : nodes_) {
+    if (node.left >= 0) continue;
+    const index_t size = node.end - node.begin;
+    const double* points = points_.data() + static_cast<index_t>(node.begin) * dims_;
+    for (index_t i = 0; i < size; ++i) {
+      const label_t q = labels[node.begin + i];
+      const double weight = weighted_ ? weights_[node.begin + i] : 1.0;
+      sum[q] += weight * squared_distance(points + i, size, centroids.data() + q * dims_, dims_);
+      ++count[q];
+    }
+  }
+  for (std::size_t q = 0; q < sum.size(); ++q) sum[q] /= std::max(1.0, count[q]);
+  return sum;
 }
 
 double CellSearch::distortion(const std::vector<label_t>& labels,

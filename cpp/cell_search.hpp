@@ -26,8 +26,8 @@ struct Rival {
   double value;
 };
 
-// Records for which at least two cells come within the margin of the best one. Record r of
-// `records` has the rivals [begin[r], begin[r + 1]), its own cell among them, by ascending cell.
+// Records for which another cell comes within the best one's margin of it. Record r of `records`
+// has the rivals [begin[r], begin[r + 1]), its own cell among them, by ascending cell.
 struct Contested {
   std::vector<std::int32_t> records;
   std::vector<std::int32_t> begin{0};
@@ -45,7 +45,8 @@ struct Assignment {
 //
 // Guarantee: the assignment is that of an exhaustive search (ties to the lowest cell), the same for
 //   every number of threads. A cell is left out for a box of records only if the linear function
-//   "its distance + cost minus that of another cell" exceeds the margin on the whole box.
+//   "its distance + cost minus that of another cell" exceeds every margin that matters on the whole
+//   box.
 // Cost: building n log n; a search some n times the few cells that meet a leaf's box.
 class CellSearch {
  public:
@@ -57,9 +58,10 @@ class CellSearch {
   // Row of the table at each position.
   const std::vector<std::int32_t>& order() const { return order_; }
 
-  // Labels every record and lists the contested ones: all cells within `margin` of the best.
-  void assign(const Quantizer& quantizer, double margin, int threads, Control& control,
-              Assignment& out) const;
+  // Labels every record and lists the contested ones: all cells within the margin of the best one,
+  // which is that cell's own, since records are dense in one place and sparse in another.
+  void assign(const Quantizer& quantizer, const std::vector<double>& margins, int threads,
+              Control& control, Assignment& out) const;
   // The cells that may come within `margin` of cell `own` for some of the records at the positions.
   std::vector<label_t> candidates(const Quantizer& quantizer,
                                   const std::vector<std::int32_t>& positions, label_t own,
@@ -73,6 +75,9 @@ class CellSearch {
   // record. Requires: no empty cell.
   std::vector<double> means(const std::vector<label_t>& labels, index_t cells,
                             Control& control) const;
+  // Mean of weight ||x - centroid||^2 over the records of each cell, 0 for an empty one.
+  std::vector<double> mean_values(const std::vector<label_t>& labels,
+                                  const std::vector<double>& centroids) const;
   // sum weight ||x - centroid of its cell||^2.
   double distortion(const std::vector<label_t>& labels, const std::vector<double>& centroids,
                     int threads, Control& control) const;
@@ -96,13 +101,13 @@ class CellSearch {
   };
 
   Point point(std::int32_t position) const;
-  bool may_rival(const Quantizer& quantizer, const Box& box, label_t z, double z_distance,
-                 label_t r, double r_distance, double margin) const;
+  double least_lead(const Quantizer& quantizer, const Box& box, label_t z, double z_distance,
+                    label_t r, double r_distance) const;
 
   void arrange(std::int32_t node, const MatrixView& X, const double* weights);
-  void visit(std::int32_t node, const Quantizer& quantizer, double margin, index_t depth,
-             Scratch& scratch, label_t* labels, Contested& contested) const;
-  void visit_leaf(const Node& node, const Quantizer& quantizer, double margin,
+  void visit(std::int32_t node, const Quantizer& quantizer, const std::vector<double>& margins,
+             index_t depth, Scratch& scratch, label_t* labels, Contested& contested) const;
+  void visit_leaf(const Node& node, const Quantizer& quantizer, const std::vector<double>& margins,
                   const std::vector<label_t>& cells, Scratch& scratch, label_t* labels,
                   Contested& contested) const;
 

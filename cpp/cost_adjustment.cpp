@@ -8,9 +8,10 @@
 namespace dpmicro {
 namespace {
 
-constexpr double kQuantile = 0.05;       // of a cell's records leave to estimate the Jacobian
-constexpr double kDamping = 1e-3;        // Marquardt's, relative to the diagonal; ten times as much
-constexpr double kMostDamping = 10;      // whenever no step along the direction helps
+constexpr double kQuantile = 0.05;   // of a cell's records leave to estimate the Jacobian
+constexpr double kDamping = 1e-3;    // Marquardt's, relative to the diagonal; ten times as much
+constexpr double kMostDamping = 10;  // whenever no step along the direction helps
+constexpr double kLeastDamping = 1e-9;
 constexpr double kArmijo = 0.1;          // least relative decrease of ||p||^2 for a full step
 constexpr double kShortestStep = 0.125;  // backtracking ends here
 constexpr double kEnough = 0.01;         // share of misplaced records that the exact finish likes
@@ -35,78 +36,81 @@ struct Laplacian {
   }
 };
 
-struct Leaver {
+// A contested record next to the border between two cells, and what it would cost to cross it.
+struct Neighbour {
+  label_t other;  // the cell with the higher number
   double margin;
-  label_t to;
 };
 
-// Each cell's contested records: how much its cost must rise for one to leave, and for which cell.
-std::vector<std::vector<Leaver>> leavers_by_cell(const Quantizer& quantizer,
-                                                 const Assignment& assignment) {
-  std::vector<std::vector<Leaver>> leavers(static_cast<std::size_t>(quantizer.cells));
+// The contested records by the lower of the two best cells for them.
+std::vector<std::vector<Neighbour>> neighbours_by_cell(const Quantizer& quantizer,
+                                                       const Assignment& assignment) {
+  std::vector<std::vector<Neighbour>> neighbours(static_cast<std::size_t>(quantizer.cells));
   for (const Contested& chunk : assignment.contested)
     for (std::size_t i = 0; i < chunk.records.size(); ++i) {
       const label_t own = assignment.labels[chunk.records[i]];
-      double best = 0;
-      Leaver second{std::numeric_limits<double>::infinity(), -1};
+      double best = 0, second = std::numeric_limits<double>::infinity();
+      label_t other = -1;
       for (std::int32_t e = chunk.begin[i]; e < chunk.begin[i + 1]; ++e) {
         const Rival& rival = chunk.rivals[e];
         const double value = rival.value + quantizer.costs[rival.cell];
-        if (rival.cell == own)
+        if (rival.cell == own) {
           best = value;
-        else if (value < second.margin)
-          second = {value, rival.cell};
+        } else if (value < second) {
+          second = value;
+          other = rival.cell;
+        }
       }
-      leavers[own].push_back({second.margin - best, second.to});
+      neighbours[std::min(own, other)].push_back({std::max(own, other), second - best});
     }
-  return leavers;
+  return neighbours;
 }
 
-// Raises each cost until 5 % of the cell's records leave, and sees where they go: the quantile of
-// the margins is that step.
+// How many records cross the border of two cells as their costs drift apart, for every border: the
+// density of the margins next to it, on both sides, from the nearest few.
 Laplacian negative_jacobian(const Quantizer& quantizer, const Assignment& assignment,
-                            double margin) {
+                            const std::vector<double>& margins) {
   struct Edge {
     label_t from, to;
     double weight;
   };
   std::vector<Edge> edges;
-  auto leavers = leavers_by_cell(quantizer, assignment);
-  for (label_t q = 0; q < static_cast<label_t>(leavers.size()); ++q) {
-    auto& list = leavers[q];
-    // Three records at least, or the estimate is nothing but noise.
-    const std::size_t wanted = std::max<std::size_t>(
-        3, static_cast<std::size_t>(kQuantile * static_cast<double>(assignment.sizes[q])));
-    double step = margin;
-    if (wanted < list.size()) {
-      std::nth_element(list.begin(), list.begin() + wanted, list.end(),
-                       [](const Leaver& a, const Leaver& b) { return a.margin < b.margin; });
-      step = list[wanted].margin;
-      list.resize(wanted);
-    }
-    step = std::max(step, 1e-3 * margin);  // duplicates leave all at once, for any step
-    for (const Leaver& leaver : list) {
-      edges.push_back({q, leaver.to, 0.5 / step});
-      edges.push_back({leaver.to, q, 0.5 / step});
+  auto neighbours = neighbours_by_cell(quantizer, assignment);
+  for (label_t q = 0; q < static_cast<label_t>(neighbours.size()); ++q) {
+    auto& list = neighbours[q];
+    std::sort(list.begin(), list.end(), [](const Neighbour& a, const Neighbour& b) {
+      return a.other < b.other || (a.other == b.other && a.margin < b.margin);
+    });
+    for (auto first = list.begin(); first != list.end();) {
+      const label_t r = first->other;
+      const auto last =
+          std::find_if(first, list.end(), [&](const auto& x) { return x.other != r; });
+      // Three records at least, or the estimate is nothing but noise.
+      const auto wanted = std::max<index_t>(
+          3, static_cast<index_t>(kQuantile *
+                                  static_cast<double>(assignment.sizes[q] + assignment.sizes[r])));
+      const index_t found = std::min<index_t>(wanted, last - first);
+      const double widest = std::max(margins[q], margins[r]);
+      const double reach = found < 3 ? widest : (first + found - 1)->margin;
+      // Duplicates cross all at once, however small the step.
+      const double weight = 0.5 * static_cast<double>(found) / std::max(reach, 1e-3 * widest);
+      edges.push_back({q, r, weight});
+      edges.push_back({r, q, weight});
+      first = last;
     }
   }
   std::sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) {
-    return std::pair(a.from, a.to) < std::pair(b.from, b.to) ||
-           (a.from == b.from && a.to == b.to && a.weight < b.weight);
+    return std::pair(a.from, a.to) < std::pair(b.from, b.to);
   });
 
   Laplacian L;
-  L.diagonal.assign(leavers.size(), 0.0);
-  L.begin.assign(leavers.size() + 1, 0);
-  for (std::size_t e = 0; e < edges.size(); ++e) {
-    L.diagonal[edges[e].from] += edges[e].weight;
-    if (e > 0 && edges[e].from == edges[e - 1].from && edges[e].to == edges[e - 1].to) {
-      L.weight.back() += edges[e].weight;
-      continue;
-    }
-    L.neighbour.push_back(edges[e].to);
-    L.weight.push_back(edges[e].weight);
-    ++L.begin[edges[e].from + 1];
+  L.diagonal.assign(neighbours.size(), 0.0);
+  L.begin.assign(neighbours.size() + 1, 0);
+  for (const Edge& edge : edges) {
+    L.diagonal[edge.from] += edge.weight;
+    L.neighbour.push_back(edge.to);
+    L.weight.push_back(edge.weight);
+    ++L.begin[edge.from + 1];
   }
   std::partial_sum(L.begin.begin(), L.begin.end(), L.begin.begin());
   return L;
@@ -120,7 +124,8 @@ std::vector<double> solve(const Laplacian& L, double mu, std::vector<double> p,
   const double mean =
       std::accumulate(L.diagonal.begin(), L.diagonal.end(), 0.0) / static_cast<double>(cells);
   std::vector<double> damping(cells), x(cells, 0.0), z(cells), product(cells);
-  for (std::size_t q = 0; q < cells; ++q) damping[q] = mu * (L.diagonal[q] + mean);
+  for (std::size_t q = 0; q < cells; ++q)
+    damping[q] = mu * (L.diagonal[q] > 0 ? L.diagonal[q] : mean);
   const auto mask = [&](std::vector<double>& v) {
     for (std::size_t q = 0; q < cells; ++q)
       if (fixed[q]) v[q] = 0;
@@ -183,17 +188,18 @@ index_t misplaced(const Targets& targets, const Quantizer& quantizer,
   return static_cast<index_t>(std::max(over, under));
 }
 
-void adjust_costs(const CellSearch& search, const Targets& targets, double margin, int threads,
-                  Control& control, Quantizer& quantizer, Assignment& assignment) {
+void adjust_costs(const CellSearch& search, const Targets& targets,
+                  const std::vector<double>& margins, int threads, Control& control,
+                  Quantizer& quantizer, Assignment& assignment) {
   const auto records = static_cast<double>(search.records());
-  search.assign(quantizer, margin, threads, control, assignment);
+  search.assign(quantizer, margins, threads, control, assignment);
   auto p = imbalance(targets, quantizer, assignment);
   auto wrong = static_cast<double>(misplaced(targets, quantizer, assignment));
   Quantizer trial = quantizer;
   Assignment trial_assignment;
   std::vector<double> trial_p;
   const auto try_costs = [&] {
-    search.assign(trial, margin, threads, control, trial_assignment);
+    search.assign(trial, margins, threads, control, trial_assignment);
     trial_p = imbalance(targets, trial, trial_assignment);
   };
   const auto accept = [&] {
@@ -217,7 +223,7 @@ void adjust_costs(const CellSearch& search, const Targets& targets, double margi
     std::vector<char> fixed(p.size());
     for (std::size_t q = 0; q < p.size(); ++q)
       fixed[q] = is_free(targets, quantizer, assignment, static_cast<index_t>(q));
-    const Laplacian L = negative_jacobian(quantizer, assignment, margin);
+    const Laplacian L = negative_jacobian(quantizer, assignment, margins);
     const index_t smallest = *std::min_element(assignment.sizes.begin(), assignment.sizes.end());
     bool accepted = false;
     for (; mu <= kMostDamping && !accepted; mu *= 10) {
@@ -240,6 +246,7 @@ void adjust_costs(const CellSearch& search, const Targets& targets, double margi
     }
     if (!accepted) return;
     accept();
+    mu = std::max(kLeastDamping, 0.1 * mu);  // long chains of cells need almost none
   }
 }
 

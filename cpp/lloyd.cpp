@@ -15,7 +15,7 @@ namespace dpmicro {
 namespace {
 
 constexpr double kStalled = 1e-5;         // relative improvement of an iteration that is too small
-constexpr double kContestedShare = 0.25;  // of the records; the margin is steered towards it
+constexpr double kContestedShare = 0.25;  // of a cell's records; its margin is steered towards it
 constexpr int kMaxSettling = 10;          // rounds to bring given centroids near the targets
 constexpr double kSettled = 0.05;         // share of misplaced records
 constexpr int kHeat = 15;      // iterations after which the best of many starts are known,
@@ -74,7 +74,7 @@ class Descent {
     quantizer_ = {cells, X_.cols, from.centroids, std::vector<double>(cells, 0.0)};
     Assignment assignment;
     if (!has_partition) {
-      search_.assign(quantizer_, 0, threads, control, assignment);
+      search_.assign(quantizer_, std::vector<double>(cells, 0.0), threads, control, assignment);
     } else {
       assignment.labels.resize(from.partition.size());
       for (index_t i = 0; i < X_.rows; ++i)
@@ -83,10 +83,10 @@ class Descent {
     }
     const double initial =
         search_.distortion(assignment.labels, quantizer_.centroids, threads, control);
-    set_margin(initial, threads, control);
+    set_margins(assignment, initial, threads, control);
     if (has_partition && meets(options_.targets, from.partition))
       best_.distortions.push_back(initial);
-    else if (!has_partition && options_.max_iter > 0)
+    else if (!has_partition && options_.max_iter > 0 && X_.cols > 1)
       settle(assignment, threads, control);
     fit(assignment, threads, control);
     keep(assignment, measure(assignment, threads, control));
@@ -128,14 +128,21 @@ class Descent {
   }
 
  private:
-  // A fraction of a typical squared distance to a centroid, or of the spread of all records where
-  // the centroids hit them exactly; never 0, which doubling would not widen.
-  void set_margin(double distortion, int threads, Control& control) {
+  // A fraction of a typical squared distance to the centroid; where a centroid hits all its records
+  // exactly, something small. Never 0, which doubling would not widen.
+  void set_margins(const Assignment& assignment, double distortion, int threads, Control& control) {
     const std::vector<label_t> one_cell(static_cast<std::size_t>(X_.rows), 0);
     const double spread =
         search_.distortion(one_cell, search_.means(one_cell, 1, control), threads, control);
-    margin_ = std::max({distortion, 1e-3 * spread, std::numeric_limits<double>::min() * 1e16}) *
-              (0.3 / static_cast<double>(X_.rows));
+    const double small =
+        std::max({1e-3 * distortion, 1e-6 * spread, std::numeric_limits<double>::min() * 1e16}) /
+        static_cast<double>(X_.rows);
+    margins_ = search_.mean_values(assignment.labels, quantizer_.centroids);
+    // In a cube of side s, whose records are d s^2 / 12 from its middle on average, a quarter is
+    // within s / 8d of one of the 2d faces, and the next cell costs at most s^2 / 4d more there.
+    const double fraction = 3.0 / static_cast<double>(X_.cols * X_.cols);
+    for (double& margin : margins_)
+      margin = std::max(fraction, 0.03) * (margin > 0 ? margin : small);
   }
 
   struct Measured {
@@ -156,44 +163,89 @@ class Descent {
 
   // The best labels for the centroids, with the targets' sizes; adjusts the costs.
   void fit(Assignment& assignment, int threads, Control& control) {
+    if (X_.cols == 1 && options_.weights == nullptr && !options_.targets.at_least) {
+      fit_line(assignment);
+      return;
+    }
     label_t groups = 0;
     const auto group = group_by_centroid(quantizer_, groups);
     if (groups == quantizer_.cells) {
-      fit(options_.targets, quantizer_, assignment, threads, control);
+      fit(options_.targets, quantizer_, margins_, assignment, threads, control);
       return;
     }
     Targets targets{std::vector<index_t>(groups, 0), options_.targets.at_least};
     Quantizer merged{groups, quantizer_.dims, {}, {}};
+    std::vector<double> margins;
     for (index_t q = 0; q < quantizer_.cells; ++q) {
       targets.sizes[group[q]] += options_.targets.sizes[q];
       if (group[q] < static_cast<label_t>(merged.costs.size())) continue;
       merged.costs.push_back(quantizer_.costs[q]);
       merged.centroids.insert(merged.centroids.end(), quantizer_.centroid(q),
                               quantizer_.centroid(q) + quantizer_.dims);
+      margins.push_back(margins_[q]);
     }
-    fit(targets, merged, assignment, threads, control);
-    share_out(group, groups, merged, assignment);
+    fit(targets, merged, margins, assignment, threads, control);
+    for (index_t q = 0; q < quantizer_.cells; ++q) {
+      quantizer_.costs[q] = merged.costs[group[q]];
+      margins_[q] = margins[group[q]];
+    }
+    share_out(group, groups, assignment);
   }
 
-  void fit(const Targets& targets, Quantizer& quantizer, Assignment& assignment, int threads,
-           Control& control) {
-    adjust_costs(search_, targets, margin_, threads, control, quantizer, assignment);
-    index_t contested = 0;
+  void fit(const Targets& targets, Quantizer& quantizer, std::vector<double>& margins,
+           Assignment& assignment, int threads, Control& control) {
+    adjust_costs(search_, targets, margins, threads, control, quantizer, assignment);
+    std::vector<double> share(margins.size(), 0.0);  // of a cell's records that are contested
     for (const Contested& chunk : assignment.contested)
-      contested += static_cast<index_t>(chunk.records.size());
-    const index_t widenings = transport(search_, targets, margin_, control, quantizer, assignment);
-    const double share = static_cast<double>(contested) / static_cast<double>(X_.rows);
+      for (const std::int32_t record : chunk.records) ++share[assignment.labels[record]];
+    for (std::size_t q = 0; q < share.size(); ++q)
+      share[q] /= std::max(1.0, static_cast<double>(assignment.sizes[q]));
+    const index_t listings = transport(search_, targets, margins, control, quantizer, assignment);
     // Wider if the transport had to list many cells anew, but never so wide that the search is
     // slow.
-    if (widenings > quantizer.cells)
-      margin_ *= share < 2 * kContestedShare ? 2 : 1;
-    else
-      margin_ *= std::clamp(kContestedShare / std::max(share, 1e-3), 0.5, 2.0);
+    for (std::size_t q = 0; q < share.size(); ++q)
+      if (listings <= quantizer.cells)
+        margins[q] *= std::clamp(kContestedShare / std::max(share[q], 1e-3), 0.5, 2.0);
+      else if (share[q] < 2 * kContestedShare)
+        margins[q] *= 2;
+  }
+
+  // On a line the best cells of given sizes are intervals in the order of their centroids (Fisher
+  // 1958); the costs put a border halfway between two records. The general way gets there, too, but
+  // has to move records along chains of all cells.
+  void fit_line(Assignment& assignment) {
+    const auto value = [&](std::int32_t position) { return X_(search_.order()[position], 0); };
+    if (line_.empty()) {
+      line_.resize(static_cast<std::size_t>(X_.rows));
+      std::iota(line_.begin(), line_.end(), 0);
+      std::sort(line_.begin(), line_.end(), [&](std::int32_t a, std::int32_t b) {
+        return value(a) < value(b) || (value(a) == value(b) && a < b);
+      });
+    }
+    std::vector<label_t> cells(static_cast<std::size_t>(quantizer_.cells));
+    std::iota(cells.begin(), cells.end(), 0);
+    std::stable_sort(cells.begin(), cells.end(), [&](label_t a, label_t b) {
+      return quantizer_.centroids[a] < quantizer_.centroids[b];
+    });
+    assignment.labels.resize(line_.size());
+    auto record = line_.begin();
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      const label_t q = cells[i];
+      double cost = 0;
+      if (i > 0) {
+        const double before = quantizer_.centroids[cells[i - 1]], after = quantizer_.centroids[q];
+        const double border = value(record[-1]) + 0.5 * (value(record[0]) - value(record[-1]));
+        cost = quantizer_.costs[cells[i - 1]] + (after - before) * (2 * border - before - after);
+      }
+      quantizer_.costs[q] = cost;
+      for (index_t left = options_.targets.sizes[q]; left > 0; --left)
+        assignment.labels[*record++] = q;
+    }
+    assignment.sizes = options_.targets.sizes;
   }
 
   // Gives a group's records to its cells, neighbours together; any way is as good as any other.
-  void share_out(const std::vector<label_t>& group, label_t groups, const Quantizer& merged,
-                 Assignment& assignment) {
+  void share_out(const std::vector<label_t>& group, label_t groups, Assignment& assignment) const {
     std::vector<std::vector<label_t>> members(groups);
     for (index_t q = quantizer_.cells; q-- > 0;)
       members[group[q]].push_back(static_cast<label_t>(q));  // the first cell comes last
@@ -204,14 +256,13 @@ class Descent {
       label = cells.back();
       --room[label];
     }
-    for (index_t q = 0; q < quantizer_.cells; ++q) quantizer_.costs[q] = merged.costs[group[q]];
   }
 
   // Given centroids may be far from the targets. The paper's iteration (rough sizes, half a step
   // towards the means, empty cells seeded anew) brings them near enough for exact sizes.
   void settle(Assignment& assignment, int threads, Control& control) {
     for (int round = 0; round < kMaxSettling; ++round) {
-      adjust_costs(search_, options_.targets, margin_, threads, control, quantizer_, assignment);
+      adjust_costs(search_, options_.targets, margins_, threads, control, quantizer_, assignment);
       const index_t wrong = misplaced(options_.targets, quantizer_, assignment);
       if (static_cast<double>(wrong) <= kSettled * static_cast<double>(X_.rows)) return;
       reseed_empty(assignment);
@@ -246,7 +297,8 @@ class Descent {
   Quantizer quantizer_;
   std::vector<double> means_;  // of the best labels
   PclResult best_;             // its labels in the search's order
-  double margin_ = 0;
+  std::vector<double> margins_;
+  std::vector<std::int32_t> line_;  // positions by value, if there is one attribute
   double speed_;
   int iteration_ = 0;
   bool stalled_ = false;
@@ -350,7 +402,8 @@ void assign(const MatrixView& X, const Quantizer& quantizer, int threads, Contro
             label_t* labels) {
   const CellSearch search(X, nullptr, threads, control);
   Assignment assignment;
-  search.assign(quantizer, 0, threads, control, assignment);
+  const std::vector<double> no_margins(static_cast<std::size_t>(quantizer.cells), 0.0);
+  search.assign(quantizer, no_margins, threads, control, assignment);
   for (index_t i = 0; i < X.rows; ++i) labels[search.order()[i]] = assignment.labels[i];
 }
 

@@ -41,8 +41,8 @@ struct Listing {
 
 class Flow {
  public:
-  Flow(const CellSearch& search, const Targets& targets, double margin, Quantizer& quantizer,
-       Assignment& assignment)
+  Flow(const CellSearch& search, const Targets& targets, const std::vector<double>& margins,
+       Quantizer& quantizer, Assignment& assignment)
       : search_(search),
         targets_(targets),
         quantizer_(quantizer),
@@ -50,16 +50,14 @@ class Flow {
         cells_(static_cast<label_t>(quantizer.cells)),
         costs_(quantizer.costs),
         excess_(static_cast<std::size_t>(cells_)),
-        margins_(static_cast<std::size_t>(cells_), margin),
-        listing_(assignment.labels.begin(), assignment.labels.end()),
+        margins_(margins),
         knowledge_(static_cast<std::size_t>(cells_)),
-        begin_(static_cast<std::size_t>(search.records()), 0),
-        count_(static_cast<std::size_t>(search.records()), 0),
+        slot_(static_cast<std::size_t>(search.records()), -1),
         edges_(static_cast<std::size_t>(cells_)) {
     for (label_t q = 0; q < cells_; ++q) {
       excess_[q] = assignment.sizes[q] - targets.sizes[q];
       knowledge_[q].push_back(q);
-      listings_.push_back({q, margin + costs_[q]});
+      listings_.push_back({q, margins_[q] + costs_[q]});
     }
     if (targets.at_least) add_slack();
     const auto nodes = excess_.size();
@@ -105,15 +103,17 @@ class Flow {
   bool is_slack(label_t node) const { return node == cells_; }
 
   void gather() {
-    for (const Contested& chunk : assignment_.contested) {
+    for (Contested& chunk : assignment_.contested) {
       const std::size_t offset = rivals_.size();
       rivals_.insert(rivals_.end(), chunk.rivals.begin(), chunk.rivals.end());
       for (std::size_t i = 0; i < chunk.records.size(); ++i) {
         const std::int32_t record = chunk.records[i];
-        begin_[record] = offset + chunk.begin[i];
-        count_[record] = chunk.begin[i + 1] - chunk.begin[i];
-        for_each_move(record, assignment_.labels[record], append);
+        const label_t cell = assignment_.labels[record];
+        slot_[record] = static_cast<std::int32_t>(slots_.size());
+        slots_.push_back({offset + chunk.begin[i], chunk.begin[i + 1] - chunk.begin[i], cell});
+        for_each_move(record, cell, append);
       }
+      chunk = {};  // memory: the next search lists them anew
     }
     for (auto& edges : edges_) heapify(edges);
   }
@@ -133,8 +133,9 @@ class Flow {
   // Calls act(edge, move) for every cell that a contested record, now in `cell`, may move to.
   template <class Act>
   void for_each_move(std::int32_t record, label_t cell, Act&& act) {
-    const Rival* const first = rivals_.data() + begin_[record];
-    const Rival* const last = first + count_[record];
+    const Slot& slot = slots_[slot_[record]];
+    const Rival* const first = rivals_.data() + slot.begin;
+    const Rival* const last = first + slot.count;
     const double own =
         std::find_if(first, last, [&](const Rival& rival) { return rival.cell == cell; })->value;
     auto& edges = edges_[cell];
@@ -156,7 +157,7 @@ class Flow {
     return least;
   }
 
-  // Lists the moves of all records in the cell anew, up to twice the margin of before.
+  // Lists the moves of all records in the cell anew, up to its margin.
   void widen(label_t cell) {
     if (members_.empty()) {
       members_.resize(static_cast<std::size_t>(cells_));
@@ -169,22 +170,40 @@ class Flow {
     std::erase_if(members, [&](std::int32_t i) { return assignment_.labels[i] != cell; });
 
     quantizer_.costs.assign(costs_.begin(), costs_.begin() + cells_);
-    margins_[cell] *= 2;
     ++widenings_;
     edges_[cell].clear();
     const auto candidates = search_.candidates(quantizer_, members, cell, margins_[cell]);
     bool complete = true;
     for (const std::int32_t record : members) {
-      listing_[record] = static_cast<std::int32_t>(listings_.size());
-      begin_[record] = rivals_.size();
+      if (slot_[record] < 0) {
+        slot_[record] = static_cast<std::int32_t>(slots_.size());
+        slots_.emplace_back();
+      }
+      Slot& slot = slots_[slot_[record]];
+      abandoned_ += slot.count;
+      const std::size_t begin = rivals_.size();
       search_.rivals(quantizer_, record, cell, margins_[cell], candidates, rivals_);
-      count_[record] = static_cast<std::int32_t>(rivals_.size() - begin_[record]);
-      complete &= count_[record] == cells_;
+      slot = {begin, static_cast<std::int32_t>(rivals_.size() - begin),
+              static_cast<std::int32_t>(listings_.size())};
+      complete &= slot.count == cells_;
       for_each_move(record, cell, append);
     }
+    if (2 * abandoned_ > rivals_.size()) drop_abandoned();
     heapify(edges_[cell]);
     knowledge_[cell].assign(1, static_cast<std::int32_t>(listings_.size()));
     listings_.push_back({cell, complete ? kInfinity : margins_[cell] + costs_[cell]});
+  }
+
+  void drop_abandoned() {
+    std::vector<Rival> kept;
+    kept.reserve(rivals_.size() - abandoned_);
+    for (Slot& slot : slots_) {
+      const auto first = rivals_.begin() + static_cast<std::ptrdiff_t>(slot.begin);
+      slot.begin = kept.size();
+      kept.insert(kept.end(), first, first + slot.count);
+    }
+    rivals_ = std::move(kept);
+    abandoned_ = 0;
   }
 
   bool reach(label_t node, double distance, label_t parent, std::int32_t via) {
@@ -224,6 +243,11 @@ class Flow {
       if (!unknown_.empty() &&
           (frontier_.empty() || unknown_.front().first < frontier_.front().first)) {
         const label_t node = pop(unknown_).second;
+        // Enough for this search and, likely, for the next ones. That the costs have risen since
+        // the cell was listed is no reason to go farther than before.
+        const double needed =
+            frontier_.empty() ? margins_[node] : frontier_.front().first - distance_[node];
+        margins_[node] = std::max(margins_[node], 2 * needed);
         widen(node);
         relax(node, distance_[node]);
         control.poll();
@@ -303,8 +327,9 @@ class Flow {
       assignment_.labels[record] = to;
       if (!members_.empty()) members_[to].push_back(record);
       auto& knowledge = knowledge_[to];
-      if (std::find(knowledge.begin(), knowledge.end(), listing_[record]) == knowledge.end())
-        knowledge.push_back(listing_[record]);
+      const std::int32_t listing = slots_[slot_[record]].listing;
+      if (std::find(knowledge.begin(), knowledge.end(), listing) == knowledge.end())
+        knowledge.push_back(listing);
       for_each_move(record, to, [](Edge& edge, Move move) {
         edge.push(move);
         std::push_heap(edge.moves.begin(), edge.moves.end(), std::greater<>());
@@ -320,15 +345,20 @@ class Flow {
   std::vector<double> costs_;    // node potentials; the slack's comes last
   std::vector<index_t> excess_;  // records too many, by node
   std::vector<index_t> slack_;   // by cell; empty for exact sizes
-  std::vector<double> margins_;  // by cell, of its latest listing
+  std::vector<double> margins_;  // by cell
   index_t widenings_ = 0;
   std::vector<Listing> listings_;
-  std::vector<std::int32_t> listing_;                 // by record, its latest
   std::vector<std::vector<std::int32_t>> knowledge_;  // by cell, listings of the records in it
-  // The rivals of each record, [begin, begin + count), none if it is not contested.
-  std::vector<std::size_t> begin_;
-  std::vector<std::int32_t> count_;
+  // The rivals of a contested record, [begin, begin + count), and the listing that found them.
+  struct Slot {
+    std::size_t begin = 0;
+    std::int32_t count = 0;
+    std::int32_t listing = -1;
+  };
+  std::vector<std::int32_t> slot_;  // by record; -1 if it is not contested
+  std::vector<Slot> slots_;
   std::vector<Rival> rivals_;
+  std::size_t abandoned_ = 0;                       // rivals of no slot
   std::vector<std::vector<Edge>> edges_;            // by cell, in order of the other cell
   std::vector<std::vector<std::int32_t>> members_;  // records by cell, some gone; when needed
   // Dijkstra's search.
@@ -345,9 +375,10 @@ class Flow {
 
 }  // namespace
 
-index_t transport(const CellSearch& search, const Targets& targets, double margin, Control& control,
-                  Quantizer& quantizer, Assignment& assignment) {
-  return Flow(search, targets, margin, quantizer, assignment).solve(control);
+index_t transport(const CellSearch& search, const Targets& targets,
+                  const std::vector<double>& margins, Control& control, Quantizer& quantizer,
+                  Assignment& assignment) {
+  return Flow(search, targets, margins, quantizer, assignment).solve(control);
 }
 
 }  // namespace dpmicro

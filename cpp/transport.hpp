@@ -18,7 +18,7 @@ struct Targets {
 // Guarantee: among all assignments with those sizes, the labels minimise sum weight ||x -
 //   centroid||^2 up to rounding, and every record's cell minimises weight ||x - centroid||^2 + cost
 //   up to rounding. With at_least, costs are <= 0, and 0 where a cell has more than it must.
-// Requires: `assignment` is search.assign(quantizer, margin); sum of the sizes = number of records
+// Requires: `assignment` is search.assign(quantizer, margins); sum of the sizes = number of records
 //   (<= with at_least); no cost positive with at_least.
 // Source: PCL, Theorem 4, by successive shortest paths (PAPERS.md, "PCL"). The cell graph's edge
 // q->r
@@ -28,7 +28,8 @@ struct Targets {
 // Cost: one early-ending Dijkstra search over the cells per record in the wrong cell; a new listing
 //   of a cell looks at every other cell. Returns how many of those there were: more
 //   than a few say that the margin is narrow.
-index_t transport(const CellSearch& search, const Targets& targets, double margin, Control& control,
-                  Quantizer& quantizer, Assignment& assignment);
+index_t transport(const CellSearch& search, const Targets& targets,
+                  const std::vector<double>& margins, Control& control, Quantizer& quantizer,
+                  Assignment& assignment);
 
 }  // namespace dpmicro

@@ -131,7 +131,8 @@ def pcl(
     rivals = []
     if partition is None:
         partition = _mdav_start(table, k, count, threads, progress)
-        if init is None and default_sizes and weights is None and 1 < count <= _MOST_CELLS_FOR_A_RACE:
+        many_optima = table.shape[1] > 1 and 1 < count <= _MOST_CELLS_FOR_A_RACE
+        if init is None and default_sizes and weights is None and many_optima:
             rivals = [scattered(seed + r) for r in range(_RIVALS)]
     result = run(targets, partition, rivals)
     # Another start, or a remainder spread elsewhere, is not bound to beat the initial partition.
