@@ -154,35 +154,34 @@ CellSearch::Point CellSearch::point(std::int32_t position) const {
           weighted_ ? weights_[position] : 1.0};
 }
 
-std::vector<label_t> CellSearch::candidates(const Quantizer& quantizer,
-                                            const std::vector<std::int32_t>& positions, label_t own,
-                                            double margin) const {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  std::vector<double> low(dims_, kInfinity), high(dims_, -kInfinity);
-  double lightest = kInfinity, heaviest = 0;
-  for (const std::int32_t position : positions) {
-    const Point x = point(position);
-    for (index_t j = 0; j < dims_; ++j) {
-      low[j] = std::min(low[j], x.values[j * x.stride]);
-      high[j] = std::max(high[j], x.values[j * x.stride]);
-    }
-    lightest = std::min(lightest, x.weight);
-    heaviest = std::max(heaviest, x.weight);
+void CellSearch::extend(Region& region, std::int32_t position) const {
+  const Point x = point(position);
+  if (region.low.empty()) {
+    for (index_t j = 0; j < dims_; ++j) region.low.push_back(x.values[j * x.stride]);
+    region.high = region.low;
+    region.lightest = region.heaviest = x.weight;
   }
+  for (index_t j = 0; j < dims_; ++j) {
+    region.low[j] = std::min(region.low[j], x.values[j * x.stride]);
+    region.high[j] = std::max(region.high[j], x.values[j * x.stride]);
+  }
+  region.lightest = std::min(region.lightest, x.weight);
+  region.heaviest = std::max(region.heaviest, x.weight);
+}
+
+void CellSearch::leads(const Quantizer& quantizer, const Region& region, label_t own,
+                       std::vector<double>& out) const {
   std::vector<double> middle(dims_), width(dims_);
   for (index_t j = 0; j < dims_; ++j) {
-    middle[j] = low[j] + (high[j] - low[j]) / 2;
-    width[j] = high[j] - low[j];
+    width[j] = region.high[j] - region.low[j];
+    middle[j] = region.low[j] + width[j] / 2;
   }
-  const Box box{middle.data(), width.data(), lightest, heaviest};
+  const Box box{middle.data(), width.data(), region.lightest, region.heaviest};
   const double own_distance = squared_distance(middle.data(), 1, quantizer.centroid(own), dims_);
-  std::vector<label_t> result;
-  for (label_t q = 0; q < static_cast<label_t>(quantizer.cells); ++q) {
-    const double distance = squared_distance(middle.data(), 1, quantizer.centroid(q), dims_);
-    if (q == own || least_lead(quantizer, box, own, own_distance, q, distance) <= margin)
-      result.push_back(q);
-  }
-  return result;
+  out.resize(static_cast<std::size_t>(quantizer.cells));
+  for (label_t q = 0; q < static_cast<label_t>(quantizer.cells); ++q)
+    out[q] = least_lead(quantizer, box, own, own_distance, q,
+                        squared_distance(middle.data(), 1, quantizer.centroid(q), dims_));
 }
 
 void CellSearch::rivals(const Quantizer& quantizer, std::int32_t position, label_t own,

@@ -62,10 +62,15 @@ class CellSearch {
   // which is that cell's own, since records are dense in one place and sparse in another.
   void assign(const Quantizer& quantizer, const std::vector<double>& margins, int threads,
               Control& control, Assignment& out) const;
-  // The cells that may come within `margin` of cell `own` for some of the records at the positions.
-  std::vector<label_t> candidates(const Quantizer& quantizer,
-                                  const std::vector<std::int32_t>& positions, label_t own,
-                                  double margin) const;
+  // Where some records lie: grows to hold the record at a position.
+  struct Region {
+    std::vector<double> low, high;
+    double lightest = 0, heaviest = 0;  // weights
+  };
+  void extend(Region& region, std::int32_t position) const;
+  // How far cell `own` is ahead of every cell at least, for any record in the region.
+  void leads(const Quantizer& quantizer, const Region& region, label_t own,
+             std::vector<double>& out) const;
   // Appends the rivals of the record at a position: cell `own` and those of the candidates within
   // `margin` of it, by ascending cell.
   void rivals(const Quantizer& quantizer, std::int32_t position, label_t own, double margin,

@@ -157,22 +157,55 @@ class Flow {
     return least;
   }
 
+  void find_members() {
+    if (!members_.empty()) return;
+    members_.resize(static_cast<std::size_t>(cells_));
+    regions_.resize(static_cast<std::size_t>(cells_));
+    for (std::size_t i = 0; i < assignment_.labels.size(); ++i)
+      add_member(assignment_.labels[i], static_cast<std::int32_t>(i));
+  }
+
+  void add_member(label_t cell, std::int32_t record) {
+    members_[cell].push_back(record);
+    search_.extend(regions_[cell], record);
+  }
+
+  // How far cell `own` is ahead of every other cell, for any record that it holds.
+  void find_leads(label_t own) {
+    find_members();
+    quantizer_.costs.assign(costs_.begin(), costs_.begin() + cells_);
+    search_.leads(quantizer_, regions_[own], own, leads_);
+  }
+
+  // The distance from which on a move out of a visited cell that is not listed may matter: one that
+  // brings another cell nearer, and nearer than the nearest with room.
+  double suspicion(label_t cell) {
+    find_leads(cell);
+    const double listed = std::max(0.0, known(cell));
+    double least = kInfinity;
+    for (label_t r = 0; r < cells_; ++r) {
+      const double through = distance_[cell] + std::max(listed, leads_[r]);
+      if (r != cell && through < std::min(distance_[r], nearest_)) least = std::min(least, through);
+    }
+    return least;
+  }
+
   // Lists the moves of all records in the cell anew, up to its margin.
   void widen(label_t cell) {
-    if (members_.empty()) {
-      members_.resize(static_cast<std::size_t>(cells_));
-      for (std::size_t i = 0; i < assignment_.labels.size(); ++i)
-        members_[assignment_.labels[i]].push_back(static_cast<std::int32_t>(i));
-    }
-    auto& members = members_[cell];
+    find_members();
+    auto members = std::exchange(members_[cell], {});
     std::sort(members.begin(), members.end());
     members.erase(std::unique(members.begin(), members.end()), members.end());
     std::erase_if(members, [&](std::int32_t i) { return assignment_.labels[i] != cell; });
+    regions_[cell] = {};
+    for (const std::int32_t record : members) add_member(cell, record);
+    find_leads(cell);
+    std::vector<label_t> candidates;
+    for (label_t r = 0; r < cells_; ++r)
+      if (r == cell || leads_[r] <= margins_[cell]) candidates.push_back(r);
 
-    quantizer_.costs.assign(costs_.begin(), costs_.begin() + cells_);
     ++widenings_;
     edges_[cell].clear();
-    const auto candidates = search_.candidates(quantizer_, members, cell, margins_[cell]);
     bool complete = true;
     for (const std::int32_t record : members) {
       if (slot_[record] < 0) {
@@ -242,15 +275,23 @@ class Flow {
       // A visited cell may have a move that is not listed and leads to something nearer.
       if (!unknown_.empty() &&
           (frontier_.empty() || unknown_.front().first < frontier_.front().first)) {
-        const label_t node = pop(unknown_).second;
+        const auto [distance, node] = pop(unknown_);
+        control.poll();
+        // Where it lies tells for most cells that it has none, without a look at its records.
+        if (const double from = suspicion(node); from > distance) {
+          if (from < kInfinity) push(unknown_, from, node);
+          continue;
+        }
         // Enough for this search and, likely, for the next ones. That the costs have risen since
         // the cell was listed is no reason to go farther than before.
         const double needed =
             frontier_.empty() ? margins_[node] : frontier_.front().first - distance_[node];
-        margins_[node] = std::max(margins_[node], 2 * needed);
+        double& margin = margins_[node];
+        margin = std::max(margin, 2 * needed);
+        // Far enough, too, to be seen beside large distances and costs.
+        while (distance_[node] + ((margin + costs_[node]) - costs_[node]) <= distance) margin *= 2;
         widen(node);
         relax(node, distance_[node]);
-        control.poll();
         continue;
       }
       const auto [distance, node] = pop(frontier_);
@@ -325,7 +366,7 @@ class Flow {
       ++slack_[from];
     } else {
       assignment_.labels[record] = to;
-      if (!members_.empty()) members_[to].push_back(record);
+      if (!members_.empty()) add_member(to, record);
       auto& knowledge = knowledge_[to];
       const std::int32_t listing = slots_[slot_[record]].listing;
       if (std::find(knowledge.begin(), knowledge.end(), listing) == knowledge.end())
@@ -361,6 +402,8 @@ class Flow {
   std::size_t abandoned_ = 0;                       // rivals of no slot
   std::vector<std::vector<Edge>> edges_;            // by cell, in order of the other cell
   std::vector<std::vector<std::int32_t>> members_;  // records by cell, some gone; when needed
+  std::vector<CellSearch::Region> regions_;         // where they lie
+  std::vector<double> leads_;                       // of one cell over the others
   // Dijkstra's search.
   std::vector<double> distance_;
   std::vector<label_t> parent_;
