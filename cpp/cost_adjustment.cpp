@@ -8,7 +8,7 @@
 namespace dpmicro {
 namespace {
 
-constexpr double kQuantile = 0.05;   // of a cell's records leave to estimate the Jacobian
+constexpr double kQuantile = 0.01;   // of two cells' records tell how many are at their border
 constexpr double kDamping = 1e-3;    // Marquardt's, relative to the diagonal; ten times as much
 constexpr double kMostDamping = 10;  // whenever no step along the direction helps
 constexpr double kLeastDamping = 1e-9;
@@ -75,28 +75,33 @@ Laplacian negative_jacobian(const Quantizer& quantizer, const Assignment& assign
     double weight;
   };
   std::vector<Edge> edges;
-  auto neighbours = neighbours_by_cell(quantizer, assignment);
+  const auto neighbours = neighbours_by_cell(quantizer, assignment);
+  std::vector<std::vector<double>> by_other(neighbours.size());  // margins, for one cell
   for (label_t q = 0; q < static_cast<label_t>(neighbours.size()); ++q) {
-    auto& list = neighbours[q];
-    std::sort(list.begin(), list.end(), [](const Neighbour& a, const Neighbour& b) {
-      return a.other < b.other || (a.other == b.other && a.margin < b.margin);
-    });
-    for (auto first = list.begin(); first != list.end();) {
-      const label_t r = first->other;
-      const auto last =
-          std::find_if(first, list.end(), [&](const auto& x) { return x.other != r; });
+    std::vector<label_t> others;
+    for (const auto& [other, margin] : neighbours[q]) {
+      if (by_other[other].empty()) others.push_back(other);
+      by_other[other].push_back(margin);
+    }
+    for (const label_t r : others) {
+      auto& list = by_other[r];
       // Three records at least, or the estimate is nothing but noise.
-      const auto wanted = std::max<index_t>(
-          3, static_cast<index_t>(kQuantile *
-                                  static_cast<double>(assignment.sizes[q] + assignment.sizes[r])));
-      const index_t found = std::min<index_t>(wanted, last - first);
+      const auto wanted = std::max<std::size_t>(
+          3, static_cast<std::size_t>(
+                 kQuantile * static_cast<double>(assignment.sizes[q] + assignment.sizes[r])));
+      const std::size_t found = std::min(wanted, list.size());
       const double widest = std::max(margins[q], margins[r]);
-      const double reach = found < 3 ? widest : (first + found - 1)->margin;
+      double reach = widest;
+      if (found >= 3) {
+        const auto last = list.begin() + static_cast<std::ptrdiff_t>(found) - 1;
+        std::nth_element(list.begin(), last, list.end());
+        reach = *last;
+      }
       // Duplicates cross all at once, however small the step.
       const double weight = 0.5 * static_cast<double>(found) / std::max(reach, 1e-3 * widest);
       edges.push_back({q, r, weight});
       edges.push_back({r, q, weight});
-      first = last;
+      list.clear();
     }
   }
   std::sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) {

@@ -20,7 +20,7 @@ Start = Literal["mdav", "k-means++"]
 
 # With few cells it matters which of the many local optima a start leads to, and iterations are cheap.
 _MOST_CELLS_FOR_A_RACE = 64
-_RIVALS = 7
+_RIVALS = 5
 
 
 class PCLResult(NamedTuple):
