@@ -18,6 +18,7 @@ from dpmicro_native.cli import explain, main
 from dpmicro_native.files import FileFormat, FileOptions, open_file, write_file
 from dpmicro_native.people import SCHEMA, made_up_people
 from dpmicro_native.spec import Spec, propose, write_spec
+from permissions import is_private
 from subprocesses import COMMAND, environment
 
 BOUNDS = ["--bounds", "age=0:120", "--bounds", "pay=0:9999.5"]
@@ -107,7 +108,7 @@ def test_demo_makes_a_release_and_can_be_run_again(dpmicro: Run, people: Path) -
     assert certificate["epsilon"] == 1
     assert open_file(demo / "public" / "data.csv").count() == 700
     for path in [demo / "curator", *(demo / "curator").iterdir()]:
-        assert path.stat().st_mode & 0o077 == 0
+        assert is_private(path)
     # What it says to do next works.
     advice = out.splitlines()[-1].split()
     assert advice[0] == "dpmicro"
