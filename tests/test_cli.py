@@ -528,3 +528,17 @@ def test_the_module_runs_and_a_closed_pipe_is_no_drama(tmp_path: Path) -> None:
     os.close(writer)
     assert "Traceback" not in run.stderr
     assert run.returncode == 1
+
+
+def test_a_pipe_carries_every_name(tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("имя,年齢\n1,2\n", encoding="utf-8")
+    run = subprocess.run(
+        [*COMMAND, "init", "people.csv"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    )
+    assert "имя" in run.stdout
+    assert "年齢" in run.stdout
