@@ -1,13 +1,19 @@
 #include "random.hpp"
 
-#include <pthread.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <numeric>
+#include <utility>
 
+#if defined(_WIN32)
+#include <windows.h>  // first: bcrypt.h needs its types
+
+#include <bcrypt.h>
+#else
+#include <pthread.h>
+#include <unistd.h>
+#endif
 #if defined(__linux__) || defined(__APPLE__)
 #include <sys/random.h>  // getrandom, getentropy; other systems have getentropy in unistd.h
 #endif
@@ -20,6 +26,9 @@ std::atomic<std::uint64_t> forks{0};
 
 namespace {
 
+#if defined(_WIN32)
+void guard_against_fork() {}  // there is no fork
+#else
 void count_fork() { detail::forks.fetch_add(1, std::memory_order_relaxed); }
 
 // Registers the fork guard once, before the first buffer of the process is filled.
@@ -27,6 +36,7 @@ void guard_against_fork() {
   static const bool guarded = pthread_atfork(nullptr, nullptr, &count_fork) == 0;
   if (!guarded) throw GeneratorError("the random generator could not be guarded against fork()");
 }
+#endif
 
 void system_random(unsigned char* out, std::size_t count) {
 #if defined(__linux__)
@@ -40,6 +50,13 @@ void system_random(unsigned char* out, std::size_t count) {
     out += got;
     count -= static_cast<std::size_t>(got);
   }
+#elif defined(_WIN32)
+  const NTSTATUS status =
+      BCryptGenRandom(nullptr, out, static_cast<ULONG>(count), BCRYPT_USE_SYSTEM_PREFERRED_RNG);
+  if (status < 0)
+    throw GeneratorError(
+        "the system's random generator failed (BCryptGenRandom); nothing was drawn, try again on a "
+        "healthy system");
 #else
   while (count > 0) {
     const std::size_t part = std::min<std::size_t>(count, 256);  // getentropy's limit
@@ -59,11 +76,14 @@ void wipe(std::span<std::uint64_t> words) {
   for (std::size_t i = 0; i < words.size(); ++i) word[i] = 0;
 }
 
+// The seeds in force on this thread, as a stack. A bare pointer, which needs no destructor: see
+// Stream.
 struct Seed {
   SeededGenerator::Key key;
   std::uint32_t calls;
+  Seed* below;
 };
-thread_local std::vector<Seed> seeds;
+thread_local Seed* seeds = nullptr;
 
 }  // namespace
 
@@ -73,8 +93,8 @@ void Generator::refill() {
   guard_against_fork();
   // Small first, so that a handful of draws does not cost a large read.
   const std::size_t size = std::clamp<std::size_t>(2 * end_, 32, kWords);
-  position_ = end_ = 0;  // stays empty if generate throws
-  wipe(buffer_);         // what a parent process left behind
+  wipe(std::span(buffer_).first(end_));  // what a parent process left behind
+  position_ = end_ = 0;                  // stays empty if generate throws
   forks_ = detail::forks.load(std::memory_order_relaxed);
   end_ = generate(std::span(buffer_).first(size));
 }
@@ -132,30 +152,22 @@ std::size_t ScriptedGenerator::generate(std::span<std::uint64_t> words) {
   return count;
 }
 
-Stream::Stream() {
-  thread_local SystemGenerator system;
-  generator_ = &system;
-}
-
-Stream::Stream(const SeededGenerator::Key& key, std::uint32_t call, std::uint64_t chunk)
-    : seeded_(std::in_place, key, call, chunk), generator_(&*seeded_) {}
-
 RandomSource RandomSource::current() {
   RandomSource source;
-  if (!seeds.empty()) {
-    source.key_ = seeds.back().key;
-    source.call_ = seeds.back().calls++;
+  if (seeds != nullptr) {
+    source.key_ = seeds->key;
+    source.call_ = seeds->calls++;
   }
   return source;
 }
 
-void push_seed(const SeededGenerator::Key& key) { seeds.push_back({key, 0}); }
+void push_seed(const SeededGenerator::Key& key) { seeds = new Seed{key, 0, seeds}; }
 
 void pop_seed() {
-  if (!seeds.empty()) seeds.pop_back();
+  if (seeds != nullptr) delete std::exchange(seeds, seeds->below);
 }
 
-bool is_seeded() { return !seeds.empty(); }
+bool is_seeded() { return seeds != nullptr; }
 
 void permutation(std::span<std::int64_t> out, Generator& generator, Control& control) {
   std::iota(out.begin(), out.end(), std::int64_t{0});

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -74,9 +75,9 @@ class Generator {
   std::array<std::uint64_t, kWords> buffer_{};
 };
 
-// The operating system's cryptographic generator: getrandom(2) on Linux, getentropy elsewhere, read
-// in blocks of up to 8 KiB. There is no generator of our own in between and no fallback:
-// GeneratorError when the system fails.
+// The operating system's cryptographic generator: getrandom(2) on Linux, BCryptGenRandom on
+// Windows, getentropy elsewhere, read in blocks of up to 8 KiB. There is no generator of our own in
+// between and no fallback: GeneratorError when the system fails.
 class SystemGenerator final : public Generator {
   std::size_t generate(std::span<std::uint64_t> words) override;
 };
@@ -104,21 +105,20 @@ class ScriptedGenerator final : public Generator {
   std::size_t next_ = 0;
 };
 
-// The generator of one chunk of work on one thread: the thread's own system generator, or under a
-// seed one that belongs to the chunk. Use as a local variable; converts to Generator&.
+// The generator of one chunk of work on one thread: the system's, or under a seed one that belongs
+// to the chunk. Use as a local variable; converts to Generator&. Not thread_local, although that
+// would save small reads: MinGW runs the destructors of thread_local objects after it freed them.
 class Stream {
  public:
-  Stream();
-  Stream(const SeededGenerator::Key& key, std::uint32_t call, std::uint64_t chunk);
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
+  Stream() : generator_(std::make_unique<SystemGenerator>()) {}
+  Stream(const SeededGenerator::Key& key, std::uint32_t call, std::uint64_t chunk)
+      : generator_(std::make_unique<SeededGenerator>(key, call, chunk)) {}
   operator Generator&() { return *generator_; }
   Generator& operator*() { return *generator_; }
-  Generator* operator->() { return generator_; }
+  Generator* operator->() { return generator_.get(); }
 
  private:
-  std::optional<SeededGenerator> seeded_;
-  Generator* generator_;
+  std::unique_ptr<Generator> generator_;
 };
 
 // Where the streams of one computation come from. A binding takes RandomSource::current() on the

@@ -18,6 +18,7 @@ from dpmicro_native.cli import explain, main
 from dpmicro_native.files import FileFormat, FileOptions, open_file, write_file
 from dpmicro_native.people import SCHEMA, made_up_people
 from dpmicro_native.spec import Spec, propose, write_spec
+from permissions import is_private
 from subprocesses import COMMAND, environment
 
 BOUNDS = ["--bounds", "age=0:120", "--bounds", "pay=0:9999.5"]
@@ -107,7 +108,7 @@ def test_demo_makes_a_release_and_can_be_run_again(dpmicro: Run, people: Path) -
     assert certificate["epsilon"] == 1
     assert open_file(demo / "public" / "data.csv").count() == 700
     for path in [demo / "curator", *(demo / "curator").iterdir()]:
-        assert path.stat().st_mode & 0o077 == 0
+        assert is_private(path)
     # What it says to do next works.
     advice = out.splitlines()[-1].split()
     assert advice[0] == "dpmicro"
@@ -527,3 +528,17 @@ def test_the_module_runs_and_a_closed_pipe_is_no_drama(tmp_path: Path) -> None:
     os.close(writer)
     assert "Traceback" not in run.stderr
     assert run.returncode == 1
+
+
+def test_a_pipe_carries_every_name(tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("имя,年齢\n1,2\n", encoding="utf-8")
+    run = subprocess.run(
+        [*COMMAND, "init", "people.csv"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    )
+    assert "имя" in run.stdout
+    assert "年齢" in run.stdout

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
-import pty
 import random
-import resource
 import select
 import shutil
 import signal
 import struct
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +21,11 @@ import pytest
 from dpmicro_native.files import FileFormat, open_file, write_file
 from dpmicro_native.people import made_up_people
 from subprocesses import COMMAND, environment
+
+fcntl, pty, resource, termios = (
+    pytest.importorskip(name, reason="needs signals, limits and terminals as POSIX has them")
+    for name in ("fcntl", "pty", "resource", "termios")
+)
 
 ROWS = 2_000
 

@@ -16,6 +16,7 @@ from dpmicro_native import compare as module
 from dpmicro_native.cli import main
 from dpmicro_native.compare import FIGURES, Comparison, Setting, compare, settings
 from dpmicro_native.partition import MDAV
+from permissions import is_private
 
 SCHEMA = Schema({"age": Numeric(0, 120), "income": Numeric(0, 1e5)})
 
@@ -175,7 +176,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "CURATOR ONLY" in printed.out
     assert printed.out.count("OPT_DP_1") == 2
     assert "warning: MDAV, k = 500" in printed.err
-    assert (tmp_path / "out" / "compare.html").stat().st_mode & 0o077 == 0
+    assert is_private(tmp_path / "out" / "compare.html")
     assert main([*arguments, "--k", "3", "--epsilon", "1", "--json", "--repeats", "1"]) == 0
     read = json.loads(capsys.readouterr().out)
     assert [row["method"] for row in read["settings"]] == ["OPT_DP_1", "MDAV"]

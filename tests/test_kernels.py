@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -148,6 +149,7 @@ def test_a_signal_stops_a_kernel_in_the_middle() -> None:
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows cannot send SIGINT to one process")
 def test_ctrl_c_stops_a_long_call_within_a_second() -> None:
     program = (
         "import numpy as np, sys, dpmicro_native as dp\n"

@@ -52,12 +52,13 @@ def test_bits_are_balanced() -> None:
     assert stats.chi2.sf((z**2).sum(), 64) > ALPHA
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_parent_and_child_draw_different_numbers_after_fork() -> None:
     out = run(
         """
         import os, sys
         from dpmicro_native import _core
-        _core.random_words(5, threads=1)   # leaves words in the buffer that the child inherits
+        _core.random_words(5, threads=1)
         read, write = os.pipe()
         if os.fork() == 0:
             os.write(write, _core.random_words(16, threads=1).tobytes())
@@ -75,6 +76,31 @@ def test_parent_and_child_draw_different_numbers_after_fork() -> None:
         """
     )
     assert out.split()[-2:] == ["48", "48"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_in_the_middle_throws_the_buffered_words_away() -> None:
+    """Random orders are drawn from the end on; the first look at the callback comes at a multiple of 2^16."""
+    out = run(
+        """
+        import os
+        import numpy as np
+        from dpmicro_native import _core
+        place = 3 * 2**16 - 1   # drawn before the fork: the entries from here on
+        read, write = os.pipe()
+        children = []
+        order = _core.permutation(200_000, progress=lambda share: children or children.append(os.fork()))
+        if children[0] == 0:
+            os.write(write, order[place - 200 : place + 200].tobytes())
+            os._exit(0)
+        os.wait()
+        own, other = order[place - 200 : place + 200], np.frombuffer(os.read(read, 3200), np.int64)
+        print((own == other)[:200].sum(), (own == other)[200:].sum())
+        """
+    )
+    same_after, same_before = map(int, out.split()[-2:])
+    assert same_before == 200
+    assert same_after < 10
 
 
 SHIM = """

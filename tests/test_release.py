@@ -32,6 +32,7 @@ from dpmicro_native.mask import cluster_sums
 from dpmicro_native.methods import MicroaggregatedDP, catalogue, worst_case_cluster_size
 from dpmicro_native.partition import IR, MDAV, Insensitive, Optimal, Partition, Singletons
 from dpmicro_native.release import GRID_BITS
+from permissions import is_private
 
 CENSUS = ("FICA", "FEDTAX", "INTVAL", "POTHVAL")
 NAMES = ("a", "b", "c")
@@ -585,7 +586,7 @@ def test_save_writes_public_and_curator_apart(tmp_path: Path) -> None:
     }
     assert json.loads((target / "public" / "certificate.json").read_text())["method"] == "OPT_DP_1"
     assert json.loads((target / "curator" / "evaluation.json").read_text())["records"] == 30
-    assert (target / "curator").stat().st_mode & 0o077 == 0
+    assert is_private(target / "curator")
     with pytest.raises(InputError, match="exists already"):
         release.save(tmp_path / "out")
     release.save(tmp_path / "out", force=True)

@@ -20,6 +20,7 @@ from dpmicro_native.certificate import Certificate
 from dpmicro_native.evaluate import Evaluation
 from dpmicro_native.release import Release
 from dpmicro_native.report import _percent, checklist, report_html, rounded, write_report
+from permissions import is_private
 
 SCHEMA = Schema({"age": Numeric(0, 120), "income": Numeric(0, 1e5), "hours": Numeric(0, 100)})
 
@@ -164,7 +165,7 @@ def test_without_plotly_the_page_has_its_tables(monkeypatch: pytest.MonkeyPatch)
 def test_the_release_writes_it_for_the_curator_alone(tmp_path: Path) -> None:
     release().save(tmp_path / "out")
     written = tmp_path / "out" / "curator" / "report.html"
-    assert written.stat().st_mode & 0o077 == 0
+    assert is_private(written)
     assert "Release report" in written.read_text(encoding="utf-8")
     assert [path.name for path in (tmp_path / "out" / "public").iterdir() if "report" in path.name] == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -29,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             FAILED, f"the command line needs {error.name}; install it with: pip install 'dpmicro_native[cli]'"
         )
 
+    if os.name == "nt" and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # names of columns are not in every code page
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _terminate)  # so that what was begun is tidied up
     given = list(sys.argv[1:] if arguments is None else arguments)

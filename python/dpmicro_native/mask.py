@@ -468,7 +468,7 @@ def noisy_values(
     sensitivities = _per_column(sensitivity, m, "the sensitivity")
     epsilons = _per_column(epsilon, m, "epsilon", BudgetError)
 
-    exponents = np.empty((len(divisors), m), dtype=np.int64)
+    exponents = np.empty((len(divisors), m), dtype=np.int32)  # ldexp takes no int64 on Windows
     scales = []
     for i, divisor in enumerate(divisors):
         for j in range(m):

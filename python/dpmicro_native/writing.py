@@ -43,7 +43,7 @@ def atomic_directory(target: Path, *, force: bool = False) -> Iterator[Path]:
     A failure, a kill or a full disk before that leaves the target as it was: files are synced to
     disk first, and one rename is the last step. With ``force`` a release that is there is replaced.
     A kill can leave the temporary folder (its name begins with a dot and ends in ``.part``), which only
-    its owner can read.
+    its owner can read (on Windows: whoever can read the parent folder).
     """
     target = check_target(target, force=force)
     made = _make_parents(target.parent)
@@ -109,7 +109,11 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+    # Windows syncs only files that are open for writing, and keeps a journal of its folders itself.
+    windows = os.name == "nt"
+    if windows and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDWR if windows else os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
