@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -191,6 +192,23 @@ def test_only_the_bindings_know_python() -> None:
         assert "pybind11" not in source.read_text(), source.name
         assert "Python.h" not in source.read_text(), source.name
     assert "Eigen" not in (core / "kernels.cpp").read_text().replace("no Eigen here", "")
+
+
+def test_the_architecture_document_names_every_module() -> None:
+    top = Path(__file__).parents[1]
+    text = (top / "docs" / "architecture.md").read_text("utf-8")
+    modules = [path.name for path in (top / "python" / "dpmicro_native").glob("*.py")]
+    headers = [path.name for path in (top / "cpp").glob("*.hpp")]
+    named = re.findall(r"`(\w+)\.(py|hpp|\*)`", text)
+    for module in modules:
+        assert module == "__init__.py" or (module.removesuffix(".py"), "py") in named, module
+    for header in headers:
+        stem = header.removesuffix(".hpp")
+        assert (stem, "hpp") in named or (stem, "*") in named, header
+    for stem, suffix in named:  # and none that is gone
+        folder, ending = ("python/dpmicro_native", "py") if suffix == "py" else ("cpp", "hpp")
+        known = (top / folder / f"{stem}.{ending}").exists()
+        assert known or (top / folder / "reproduce" / f"{stem}.py").exists(), stem
 
 
 def test_version() -> None:
