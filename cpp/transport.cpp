@@ -50,6 +50,7 @@ class Flow {
         cells_(static_cast<label_t>(quantizer.cells)),
         costs_(quantizer.costs),
         excess_(static_cast<std::size_t>(cells_)),
+        usual_(margins),
         margins_(margins),
         knowledge_(static_cast<std::size_t>(cells_)),
         slot_(static_cast<std::size_t>(search.records()), -1),
@@ -277,17 +278,19 @@ class Flow {
           (frontier_.empty() || unknown_.front().first < frontier_.front().first)) {
         const auto [distance, node] = pop(unknown_);
         control.poll();
-        // Where it lies tells for most cells that it has none, without a look at its records.
-        if (const double from = suspicion(node); from > distance) {
-          if (from < kInfinity) push(unknown_, from, node);
-          continue;
-        }
-        // Enough for this search and, likely, for the next ones. That the costs have risen since
-        // the cell was listed is no reason to go farther than before.
         const double needed =
             frontier_.empty() ? margins_[node] : frontier_.front().first - distance_[node];
+        // Farther than usual, where a cell lies tells for most that they have none, without a look
+        // at their records.
+        if (needed > usual_[node]) {
+          if (const double from = suspicion(node); from > distance) {
+            if (from < kInfinity) push(unknown_, from, node);
+            continue;
+          }
+        }
+        // Enough for this search and, likely, for the next ones.
         double& margin = margins_[node];
-        margin = std::max(margin, 2 * needed);
+        margin = std::max(usual_[node], 2 * needed);
         // Far enough, too, to be seen beside large distances and costs.
         while (distance_[node] + ((margin + costs_[node]) - costs_[node]) <= distance) margin *= 2;
         widen(node);
@@ -383,10 +386,11 @@ class Flow {
   Quantizer& quantizer_;
   Assignment& assignment_;
   const label_t cells_;
-  std::vector<double> costs_;    // node potentials; the slack's comes last
-  std::vector<index_t> excess_;  // records too many, by node
-  std::vector<index_t> slack_;   // by cell; empty for exact sizes
-  std::vector<double> margins_;  // by cell
+  std::vector<double> costs_;         // node potentials; the slack's comes last
+  std::vector<index_t> excess_;       // records too many, by node
+  std::vector<index_t> slack_;        // by cell; empty for exact sizes
+  const std::vector<double>& usual_;  // margins by cell
+  std::vector<double> margins_;       // by cell, of its latest listing
   index_t widenings_ = 0;
   std::vector<Listing> listings_;
   std::vector<std::vector<std::int32_t>> knowledge_;  // by cell, listings of the records in it
