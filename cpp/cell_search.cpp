@@ -321,6 +321,7 @@ std::vector<double> CellSearch::means(const std::vector<label_t>& labels, index_
   std::vector<double> total(static_cast<std::size_t>(cells), 0.0);
   for (std::size_t index = 0; index < nodes_.size(); ++index) {
     const Node& node = nodes_[index];
+    if ((index & 0xFFF) == 0) control.poll();
     if (node.left >= 0) continue;
     const index_t size = node.end - node.begin;
     const double* points = points_.data() + static_cast<index_t>(node.begin) * dims_;
@@ -334,7 +335,6 @@ std::vector<double> CellSearch::means(const std::vector<label_t>& labels, index_
       for (index_t j = 0; j < dims_; ++j)
         sum[q * dims_ + j] += weight * (points[j * size + i] - base[j]);
     }
-    if ((index & 0xFFF) == 0) control.poll();
   }
   for (index_t q = 0; q < cells; ++q)
     for (index_t j = 0; j < dims_; ++j) first[q * dims_ + j] += sum[q * dims_ + j] / total[q];
@@ -342,9 +342,12 @@ std::vector<double> CellSearch::means(const std::vector<label_t>& labels, index_
 }
 
 std::vector<double> CellSearch::mean_values(const std::vector<label_t>& labels,
-                                            const std::vector<double>& centroids) const {
+                                            const std::vector<double>& centroids,
+                                            Control& control) const {
   std::vector<double> sum(centroids.size() / dims_, 0.0), count(sum.size(), 0.0);
-  for (const Node& node : nodes_) {
+  for (std::size_t index = 0; index < nodes_.size(); ++index) {
+    const Node& node = nodes_[index];
+    if ((index & 0xFFF) == 0) control.poll();
     if (node.left >= 0) continue;
     const index_t size = node.end - node.begin;
     const double* points = points_.data() + static_cast<index_t>(node.begin) * dims_;

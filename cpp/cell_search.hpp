@@ -82,7 +82,7 @@ class CellSearch {
                             Control& control) const;
   // Mean of weight ||x - centroid||^2 over the records of each cell, 0 for an empty one.
   std::vector<double> mean_values(const std::vector<label_t>& labels,
-                                  const std::vector<double>& centroids) const;
+                                  const std::vector<double>& centroids, Control& control) const;
   // sum weight ||x - centroid of its cell||^2.
   double distortion(const std::vector<label_t>& labels, const std::vector<double>& centroids,
                     int threads, Control& control) const;

@@ -25,10 +25,15 @@ inline bool nearer(const Found& a, const Found& b) {
   return a.distance < b.distance || (a.distance == b.distance && a.record < b.record);
 }
 
-// The k nearest records offered so far.
+// The k nearest records offered so far. Among some more, so that each offer costs the same for
+// every k: selecting the k takes time in proportion to k, and is put off until as many again have
+// come.
 class Nearest {
  public:
-  explicit Nearest(index_t k) : k_(static_cast<std::size_t>(k)) { found_.reserve(k_ + kLanes); }
+  explicit Nearest(index_t k)
+      : k_(static_cast<std::size_t>(k)), most_(k <= 4 * kLanes ? k_ : 2 * k_) {
+    found_.reserve(most_ + kLanes);
+  }
   void clear() {
     found_.clear();
     worst_ = kNothing;
@@ -38,19 +43,26 @@ class Nearest {
   void offer(const Found& candidate) {
     if (nearer(candidate, worst_)) found_.push_back(candidate);
   }
-  // Drops what is not among the k nearest; call after at most kLanes offers.
+  // Drops what is not among the k nearest, if that pays; call after at most kLanes offers.
   void settle() {
-    if (found_.size() < k_) return;
+    if (found_.size() >= (worst_.slot < 0 ? k_ : most_)) select();
+  }
+  // The k nearest, in no order.
+  std::vector<Found>& found() {
+    if (found_.size() > k_) select();
+    return found_;
+  }
+
+ private:
+  void select() {
     std::nth_element(found_.begin(), found_.begin() + (k_ - 1), found_.end(), nearer);
     found_.resize(k_);
     worst_ = found_.back();
   }
-  std::vector<Found>& found() { return found_; }
 
- private:
   static constexpr Found kNothing{std::numeric_limits<double>::infinity(),
                                   std::numeric_limits<std::int32_t>::max(), -1};
-  std::size_t k_;
+  std::size_t k_, most_;
   std::vector<Found> found_;
   Found worst_ = kNothing;
 };

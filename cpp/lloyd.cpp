@@ -137,7 +137,7 @@ class Descent {
     const double small =
         std::max({1e-3 * distortion, 1e-6 * spread, std::numeric_limits<double>::min() * 1e16}) /
         static_cast<double>(X_.rows);
-    margins_ = search_.mean_values(assignment.labels, quantizer_.centroids);
+    margins_ = search_.mean_values(assignment.labels, quantizer_.centroids, control);
     // In a cube of side s, whose records are d s^2 / 12 from its middle on average, a quarter is
     // within s / 8d of one of the 2d faces, and the next cell costs at most s^2 / 4d more there.
     const double fraction = 3.0 / static_cast<double>(X_.cols * X_.cols);

@@ -42,9 +42,10 @@ struct Listing {
 class Flow {
  public:
   Flow(const CellSearch& search, const Targets& targets, const std::vector<double>& margins,
-       Quantizer& quantizer, Assignment& assignment)
+       Control& control, Quantizer& quantizer, Assignment& assignment)
       : search_(search),
         targets_(targets),
+        control_(control),
         quantizer_(quantizer),
         assignment_(assignment),
         cells_(static_cast<label_t>(quantizer.cells)),
@@ -69,11 +70,11 @@ class Flow {
     gather();
   }
 
-  index_t solve(Control& control) {
+  index_t solve() {
     for (label_t source = 0; source < static_cast<label_t>(excess_.size()); ++source)
       while (excess_[source] > 0) {
-        control.poll();
-        augment(source, control);
+        control_.poll();
+        augment(source);
       }
     std::copy_n(costs_.begin(), cells_, quantizer_.costs.begin());
     if (targets_.at_least) {
@@ -114,9 +115,13 @@ class Flow {
         slots_.push_back({offset + chunk.begin[i], chunk.begin[i + 1] - chunk.begin[i], cell});
         for_each_move(record, cell, append);
       }
+      control_.poll();
       chunk = {};  // memory: the next search lists them anew
     }
-    for (auto& edges : edges_) heapify(edges);
+    for (auto& edges : edges_) {
+      heapify(edges);
+      control_.poll();
+    }
   }
 
   static void append(Edge& edge, Move move) { edge.push(move); }
@@ -162,8 +167,10 @@ class Flow {
     if (!members_.empty()) return;
     members_.resize(static_cast<std::size_t>(cells_));
     regions_.resize(static_cast<std::size_t>(cells_));
-    for (std::size_t i = 0; i < assignment_.labels.size(); ++i)
+    for (std::size_t i = 0; i < assignment_.labels.size(); ++i) {
       add_member(assignment_.labels[i], static_cast<std::int32_t>(i));
+      if (i % 0x1000 == 0) control_.poll();
+    }
   }
 
   void add_member(label_t cell, std::int32_t record) {
@@ -265,7 +272,7 @@ class Flow {
 
   // Sends one record's worth from the source along the shortest path to a node with room, and
   // raises the costs so that reduced weights stay non-negative.
-  void augment(label_t source, Control& control) {
+  void augment(label_t source) {
     frontier_.clear();
     unknown_.clear();
     touched_.clear();
@@ -277,7 +284,7 @@ class Flow {
       if (!unknown_.empty() &&
           (frontier_.empty() || unknown_.front().first < frontier_.front().first)) {
         const auto [distance, node] = pop(unknown_);
-        control.poll();
+        control_.poll();
         const double needed =
             frontier_.empty() ? margins_[node] : frontier_.front().first - distance_[node];
         // Farther than usual, where a cell lies tells for most that they have none, without a look
@@ -383,6 +390,7 @@ class Flow {
 
   const CellSearch& search_;
   const Targets& targets_;
+  Control& control_;
   Quantizer& quantizer_;
   Assignment& assignment_;
   const label_t cells_;
@@ -425,7 +433,7 @@ class Flow {
 index_t transport(const CellSearch& search, const Targets& targets,
                   const std::vector<double>& margins, Control& control, Quantizer& quantizer,
                   Assignment& assignment) {
-  return Flow(search, targets, margins, quantizer, assignment).solve(control);
+  return Flow(search, targets, margins, control, quantizer, assignment).solve();
 }
 
 }  // namespace dpmicro
