@@ -12,7 +12,7 @@ namespace dpmicro {
 // Guarantee: on return `assignment` is search.assign(quantizer, margins), with ||p|| (p = sizes -
 //   targets) no larger than for the costs given. With targets.at_least, costs stay <= 0.
 // Source: PCL, appendix A: regularised Gauss-Newton with Levenberg-Marquardt damping and Armijo
-//   backtracking. The Jacobian comes from the quantiles of the margins (PAPERS.md, "PCL"). It is
+//   backtracking. The Jacobian comes from the margins next to each border (PAPERS.md, "PCL"). It is
 //   symmetric, so J step = -p is solved itself instead of its normal equation (5): the same step
 //   as the damping goes to zero, at the square root of the condition number.
 // Cost: one search per step and one per backtracking.

@@ -16,6 +16,7 @@ namespace {
 
 constexpr double kStalled = 1e-5;         // relative improvement of an iteration that is too small
 constexpr double kContestedShare = 0.25;  // of a cell's records; its margin is steered towards it
+constexpr int kMaxDoublings = 6;          // of the first margins
 constexpr int kMaxSettling = 10;          // rounds to bring given centroids near the targets
 constexpr double kSettled = 0.05;         // share of misplaced records
 constexpr int kHeat = 15;      // iterations after which the best of many starts are known,
@@ -83,10 +84,10 @@ class Descent {
     }
     const double initial =
         search_.distortion(assignment.labels, quantizer_.centroids, threads, control);
-    set_margins(assignment, initial, threads, control);
+    if (!is_line()) set_margins(assignment, initial, threads, control);
     if (has_partition && meets(options_.targets, from.partition))
       best_.distortions.push_back(initial);
-    else if (!has_partition && options_.max_iter > 0 && X_.cols > 1)
+    else if (!has_partition && options_.max_iter > 0 && !is_line())
       settle(assignment, threads, control);
     fit(assignment, threads, control);
     keep(assignment, measure(assignment, threads, control));
@@ -128,8 +129,10 @@ class Descent {
   }
 
  private:
-  // A fraction of a typical squared distance to the centroid; where a centroid hits all its records
-  // exactly, something small. Never 0, which doubling would not widen.
+  // From a small fraction of a typical squared distance to the centroid (where a centroid hits all
+  // its records exactly, something smaller still) up to what makes enough of a cell's records
+  // contested. Not down to it: with margins that are wide for a cell's shape, every cell is a
+  // rival.
   void set_margins(const Assignment& assignment, double distortion, int threads, Control& control) {
     const std::vector<label_t> one_cell(static_cast<std::size_t>(X_.rows), 0);
     const double spread =
@@ -138,11 +141,29 @@ class Descent {
         std::max({1e-3 * distortion, 1e-6 * spread, std::numeric_limits<double>::min() * 1e16}) /
         static_cast<double>(X_.rows);
     margins_ = search_.mean_values(assignment.labels, quantizer_.centroids, control);
-    // In a cube of side s, whose records are d s^2 / 12 from its middle on average, a quarter is
-    // within s / 8d of one of the 2d faces, and the next cell costs at most s^2 / 4d more there.
-    const double fraction = 3.0 / static_cast<double>(X_.cols * X_.cols);
-    for (double& margin : margins_)
-      margin = std::max(fraction, 0.03) * (margin > 0 ? margin : small);
+    for (double& margin : margins_) margin = 0.02 * (margin > 0 ? margin : small);
+    Assignment trial;
+    for (int doubling = 0; doubling < kMaxDoublings; ++doubling) {
+      search_.assign(quantizer_, margins_, threads, control, trial);
+      const auto share = contested_share(trial);
+      bool enough = true;
+      for (std::size_t q = 0; q < share.size(); ++q) {
+        if (trial.sizes[q] == 0 || share[q] >= 0.5 * kContestedShare) continue;
+        margins_[q] *= 2;
+        enough = false;
+      }
+      if (enough) return;
+    }
+  }
+
+  // Of each cell's records, before any is moved.
+  static std::vector<double> contested_share(const Assignment& assignment) {
+    std::vector<double> share(assignment.sizes.size(), 0.0);
+    for (const Contested& chunk : assignment.contested)
+      for (const std::int32_t record : chunk.records) ++share[assignment.labels[record]];
+    for (std::size_t q = 0; q < share.size(); ++q)
+      share[q] /= std::max(1.0, static_cast<double>(assignment.sizes[q]));
+    return share;
   }
 
   struct Measured {
@@ -163,7 +184,7 @@ class Descent {
 
   // The best labels for the centroids, with the targets' sizes; adjusts the costs.
   void fit(Assignment& assignment, int threads, Control& control) {
-    if (X_.cols == 1 && options_.weights == nullptr && !options_.targets.at_least) {
+    if (is_line()) {
       fit_line(assignment);
       return;
     }
@@ -195,11 +216,7 @@ class Descent {
   void fit(const Targets& targets, Quantizer& quantizer, std::vector<double>& margins,
            Assignment& assignment, int threads, Control& control) {
     adjust_costs(search_, targets, margins, threads, control, quantizer, assignment);
-    std::vector<double> share(margins.size(), 0.0);  // of a cell's records that are contested
-    for (const Contested& chunk : assignment.contested)
-      for (const std::int32_t record : chunk.records) ++share[assignment.labels[record]];
-    for (std::size_t q = 0; q < share.size(); ++q)
-      share[q] /= std::max(1.0, static_cast<double>(assignment.sizes[q]));
+    const auto share = contested_share(assignment);
     const index_t listings = transport(search_, targets, margins, control, quantizer, assignment);
     // Wider if the transport had to list many cells anew, but never so wide that the search is
     // slow.
@@ -208,6 +225,10 @@ class Descent {
         margins[q] *= std::clamp(kContestedShare / std::max(share[q], 1e-3), 0.5, 2.0);
       else if (share[q] < 2 * kContestedShare)
         margins[q] *= 2;
+  }
+
+  bool is_line() const {
+    return X_.cols == 1 && options_.weights == nullptr && !options_.targets.at_least;
   }
 
   // On a line the best cells of given sizes are intervals in the order of their centroids (Fisher

@@ -93,6 +93,16 @@ def test_lower_bounds_leave_the_rest_free(seed):
         assert total == pytest.approx(optimum(D, sizes, len(X) - cells * k), rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.parametrize("spread", [1, 3])
+def test_skewed_records_have_their_optimum_too(spread):
+    """Cells a thousand times as wide as others: what is near in one place is far in another."""
+    X = np.exp(spread * np.random.default_rng(spread).standard_normal((1200, 2)))
+    result = pcl(X, 6, max_iter=3)
+    sizes = np.full(200, 6)
+    total = check_cells(X, result, sizes)
+    assert total == pytest.approx(optimum(distances(X, result.centroids), sizes), rel=1e-9)
+
+
 def test_without_bounds_that_bind_it_is_lloyds_algorithm():
     X = np.concatenate([np.random.default_rng(q).normal(10 * q, 1, (40, 2)) for q in range(5)])
     result = pcl(X, 3, min_size=3, cells=5)
@@ -280,6 +290,21 @@ def test_progress_and_cancellation():
     with pytest.raises(RuntimeError, match="enough"):
         pcl(X, 500, progress=stop_later)
     assert 0 < shares[-1] < 1
+
+
+def test_competing_starts_stop_together():
+    X = np.random.default_rng(0).standard_normal((60_000, 2))
+    calls = 0
+
+    def stop_later(share):
+        nonlocal calls
+        calls += 1
+        if share > 0:
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        pcl(X, 3000, progress=stop_later)
+    assert calls > 0
 
 
 @pytest.mark.parametrize(

@@ -46,3 +46,14 @@ def test_peak_memory_is_below_four_times_the_input(shape, call):
     beside_the_input = float(run.stdout.split()[-1])
     # insensitive_ranking's own input is a second table here, which counts as beside.
     assert 1 + beside_the_input <= 4
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads Linux's /proc")
+@pytest.mark.parametrize("spread", ["X", "np.exp(X, out=X)"])
+def test_pcl_takes_some_times_the_input_on_skewed_records_too(spread):
+    """It once listed the same records again and again, without end, where some cells are much wider."""
+    call = "pcl({X}, [200] * (len({X}) // 200), partition=_core.mdav({X}, 200), max_iter=2)"
+    program = PROGRAM.format(shape=(100_000, 2), call=call.format(X="X[:5000]"), call_all=call.format(X="X"))
+    program = program.replace("_core.pcl", f"{spread}\n_core.pcl", 1)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert 1 + float(run.stdout.split()[-1]) <= 40
