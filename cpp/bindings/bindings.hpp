@@ -18,8 +18,6 @@ namespace py = pybind11;
 void register_evaluate(py::module_& m);
 void register_kernels(py::module_& m);
 void register_lloyd(py::module_& m);
-void register_partition(py::module_& m);
-void register_noise(py::module_& m);
 void register_moments(py::module_& m);
 void register_noise(py::module_& m);
 void register_partition(py::module_& m);

@@ -31,8 +31,6 @@ PYBIND11_MODULE(_core, m) {
   register_evaluate(m);
   register_kernels(m);
   register_lloyd(m);
-  register_partition(m);
-  register_noise(m);
   register_moments(m);
   register_noise(m);
   register_partition(m);
