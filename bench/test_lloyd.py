@@ -17,7 +17,7 @@ from dpmicro_native.lloyd import pcl
 from dpmicro_native.partition import mdav, sse
 from reference import lloyd as reference
 
-DATA = Path(os.environ.get("DPMICRO_DATA", Path(__file__).parents[2] / "shared" / "data"))
+DATA = Path(os.environ.get("DPMICRO_DATA") or Path(__file__).parents[2] / "shared" / "data")
 ALL = bool(os.environ.get("DPMICRO_BENCH_ALL"))
 
 

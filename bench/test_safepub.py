@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from reference import safepub as reference
 
 ROOT = Path(__file__).resolve().parents[1]
-ADULT = Path(os.environ.get("DPMICRO_DATA", ROOT.parent / "shared" / "data")) / "safepub" / "adult"
+ADULT = Path(os.environ.get("DPMICRO_DATA") or ROOT.parent / "shared" / "data") / "safepub" / "adult"
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ settings.load_profile("default")
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """The folder of real tables, or a skip that says how to provide it."""
-    folder = Path(os.environ.get("DPMICRO_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    folder = Path(os.environ.get("DPMICRO_DATA") or Path(__file__).parents[2] / "shared" / "data")
     if not folder.is_dir():
         pytest.skip("the real tables are not here; set DPMICRO_DATA to their folder")
     return folder
