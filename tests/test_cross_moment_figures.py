@@ -21,7 +21,7 @@ from dpmicro_native.sample import sample_records
 
 
 def table(name, columns):
-    folder = Path(os.environ.get("DPMICRO_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    folder = Path(os.environ.get("DPMICRO_DATA") or Path(__file__).parents[2] / "shared" / "data")
     path = folder / "casc" / f"{name}.csv"
     if not path.exists():
         pytest.skip("the CASC tables are not here; point DPMICRO_DATA to them")

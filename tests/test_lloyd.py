@@ -15,7 +15,7 @@ from dpmicro_native.lloyd import PCL, assign, pcl
 from dpmicro_native.partition import mdav, sse
 from reference import lloyd as reference
 
-DATA = Path(os.environ.get("DPMICRO_DATA", Path(__file__).parents[2] / "shared" / "data"))
+DATA = Path(os.environ.get("DPMICRO_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 
 def distances(X, centroids, weights=None):

@@ -29,7 +29,7 @@ from dpmicro_native.partition import (
 from reference import partition as reference
 
 PATHS = ["auto", "tree", "scan"]
-DATA = Path(os.environ.get("DPMICRO_DATA", Path(__file__).parents[2] / "shared" / "data"))
+DATA = Path(os.environ.get("DPMICRO_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 
 def make_table(kind: str, n: int, d: int, seed: int) -> np.ndarray:

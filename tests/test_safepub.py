@@ -29,7 +29,7 @@ from dpmicro_native.testing import seeded
 from reference import safepub as reference
 
 ROOT = Path(__file__).resolve().parents[1]
-ADULT = Path(os.environ.get("DPMICRO_DATA", ROOT.parent / "shared" / "data")) / "safepub" / "adult"
+ADULT = Path(os.environ.get("DPMICRO_DATA") or ROOT.parent / "shared" / "data") / "safepub" / "adult"
 
 
 @pytest.fixture(scope="module")
