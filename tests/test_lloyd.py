@@ -175,13 +175,13 @@ def test_weights_draw_the_means():
     assert result.distortions[-1] == pytest.approx(0.75 + 0.5)
 
 
-@pytest.mark.parametrize("init", ["mdav", "k-means++"])
-def test_threads_and_memory_order_change_nothing(init):
+@pytest.mark.parametrize(("init", "k"), [("mdav", 130), ("k-means++", 130), (None, 1000)])
+def test_threads_and_memory_order_change_nothing(init, k):
     X = np.random.default_rng(1).standard_normal((20_000, 3))
-    first = pcl(X, 130, init=init, threads=1, max_iter=4, seed=3)
+    first = pcl(X, k, init=init, threads=1, max_iter=20, seed=3)
     for other in (
-        pcl(X, 130, init=init, threads=3, max_iter=4, seed=3),
-        pcl(np.asfortranarray(X), 130, init=init, threads=2, max_iter=4, seed=3),
+        pcl(X, k, init=init, threads=3, max_iter=20, seed=3),
+        pcl(np.asfortranarray(X), k, init=init, threads=2, max_iter=20, seed=3),
     ):
         for a, b in zip(first, other, strict=True):
             np.testing.assert_array_equal(a, b)
@@ -292,7 +292,7 @@ def test_progress_and_cancellation():
     assert 0 < shares[-1] < 1
 
 
-def test_competing_starts_stop_together():
+def test_cancellation_of_competing_starts():
     X = np.random.default_rng(0).standard_normal((60_000, 2))
     calls = 0
 
