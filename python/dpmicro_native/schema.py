@@ -115,6 +115,9 @@ class Schema:
         for name, column in self.columns.items():
             if not isinstance(column, (Numeric, Categorical, Keep, Drop)):
                 raise InputError(f"column {name!r} must be Numeric(lower, upper), Categorical, Keep or Drop")
+        if any("\0" in str(name) for name in self.names):
+            # Arrow keeps names up to their first NUL: the release would have other columns.
+            raise InputError("a column name has a NUL character; rename the column")
         object.__setattr__(
             self, "columns", MappingProxyType({str(name): column for name, column in self.columns.items()})
         )
