@@ -24,14 +24,26 @@ double squared_distance(const double* x, index_t stride, const double* centroid,
 
 }  // namespace
 
+void Assignment::hold(std::int32_t point, const std::vector<Holding>& held) {
+  const auto most = std::max_element(
+      held.begin(), held.end(), [](const auto& a, const auto& b) { return a.count < b.count; });
+  labels[point] = most->cell;
+  for (const auto& holding : held)
+    if (holding.cell != most->cell) parts.push_back({point, holding.cell, holding.count});
+}
+
 struct CellSearch::Scratch {
   std::vector<std::vector<label_t>> cells;  // the cells that are left, by depth
   std::vector<double> lead;    // of the best cell, first the distances that it comes from
   std::vector<double> values;  // cells x kLeaf
 };
 
-CellSearch::CellSearch(const MatrixView& X, const double* weights, int threads, Control& control)
-    : dims_(X.cols), weighted_(weights != nullptr), order_(static_cast<std::size_t>(X.rows)) {
+CellSearch::CellSearch(const MatrixView& X, const double* weights, const std::int32_t* counts,
+                       int threads, Control& control)
+    : dims_(X.cols),
+      records_(counts == nullptr ? X.rows : std::accumulate(counts, counts + X.rows, index_t{0})),
+      weighted_(weights != nullptr),
+      order_(static_cast<std::size_t>(X.rows)) {
   std::iota(order_.begin(), order_.end(), 0);
   const index_t chunk_size = std::max(kMinChunk, (X.rows + kMaxChunks - 1) / kMaxChunks);
 
@@ -81,6 +93,10 @@ CellSearch::CellSearch(const MatrixView& X, const double* weights, int threads, 
                    stack.push_back(nodes_[node].left);
                  }
                });
+  if (counts != nullptr) {
+    counts_.reserve(order_.size());
+    for (const std::int32_t row : order_) counts_.push_back(counts[row]);
+  }
 }
 
 // Measures a node's box and halves it along its widest side, or lays out a leaf's records.
@@ -125,23 +141,28 @@ void CellSearch::arrange(std::int32_t index, const MatrixView& X, const double* 
 void CellSearch::assign(const Quantizer& quantizer, const std::vector<double>& margins, int threads,
                         Control& control, Assignment& out) const {
   out.labels.resize(order_.size());
+  out.parts.clear();
   out.contested.resize(chunks_.size());
   parallel_for(
       static_cast<index_t>(chunks_.size()), 1, threads, control, [&](index_t begin, index_t end) {
         Scratch scratch;
         for (index_t chunk = begin; chunk < end; ++chunk) {
           Contested& contested = out.contested[chunk];
-          contested.records.clear();
+          contested.points.clear();
           contested.begin.assign(1, 0);
           contested.rivals.clear();
           scratch.cells.resize(1);
           scratch.cells[0].resize(static_cast<std::size_t>(quantizer.cells));
           std::iota(scratch.cells[0].begin(), scratch.cells[0].end(), 0);
           visit(chunks_[chunk], quantizer, margins, 0, scratch, out.labels.data(), contested);
+          contested.points.shrink_to_fit();
+          contested.begin.shrink_to_fit();
+          contested.rivals.shrink_to_fit();
         }
       });
   out.sizes.assign(static_cast<std::size_t>(quantizer.cells), 0);
-  for (const label_t q : out.labels) ++out.sizes[q];
+  for (std::size_t i = 0; i < out.labels.size(); ++i)
+    out.sizes[out.labels[i]] += count(static_cast<index_t>(i));
 }
 
 CellSearch::Point CellSearch::point(std::int32_t position) const {
@@ -169,19 +190,25 @@ void CellSearch::extend(Region& region, std::int32_t position) const {
   region.heaviest = std::max(region.heaviest, x.weight);
 }
 
-void CellSearch::leads(const Quantizer& quantizer, const Region& region, label_t own,
-                       std::vector<double>& out) const {
-  std::vector<double> middle(dims_), width(dims_);
+void CellSearch::leads(const Quantizer& quantizer, const std::vector<double>& columns,
+                       const Region& region, label_t own, std::vector<double>& out) const {
+  const auto cells = static_cast<std::size_t>(quantizer.cells);
+  std::vector<double> distance(cells, 0.0), swing(cells, 0.0);
   for (index_t j = 0; j < dims_; ++j) {
-    width[j] = region.high[j] - region.low[j];
-    middle[j] = region.low[j] + width[j] / 2;
+    const double width = region.high[j] - region.low[j];
+    const double middle = region.low[j] + width / 2;
+    const double* column = columns.data() + j * quantizer.cells;
+    const double own_value = column[own];
+    for (std::size_t q = 0; q < cells; ++q) {
+      distance[q] += (middle - column[q]) * (middle - column[q]);
+      swing[q] += std::abs(own_value - column[q]) * width;
+    }
   }
-  const Box box{middle.data(), width.data(), region.lightest, region.heaviest};
-  const double own_distance = squared_distance(middle.data(), 1, quantizer.centroid(own), dims_);
-  out.resize(static_cast<std::size_t>(quantizer.cells));
-  for (label_t q = 0; q < static_cast<label_t>(quantizer.cells); ++q)
-    out[q] = least_lead(quantizer, box, own, own_distance, q,
-                        squared_distance(middle.data(), 1, quantizer.centroid(q), dims_));
+  const Box box{nullptr, nullptr, region.lightest, region.heaviest};
+  out.resize(cells);
+  for (std::size_t q = 0; q < cells; ++q)
+    out[q] = bounded_lead(box, distance[own], distance[q], swing[q], quantizer.costs[own],
+                          quantizer.costs[q]);
 }
 
 void CellSearch::rivals(const Quantizer& quantizer, std::int32_t position, label_t own,
@@ -200,18 +227,22 @@ void CellSearch::rivals(const Quantizer& quantizer, std::int32_t position, label
 
 // How far cell z is ahead of cell r at least, anywhere in a box, rounding allowed for; distances
 // are from the middle. |x-r|^2 - |x-z|^2 is linear in x with slope 2(z-r), so its least value in
-// the box is the one in the middle minus sum_j |z_j - r_j| width_j.
+// the box is the one in the middle minus the swing sum_j |z_j - r_j| width_j.
+double CellSearch::bounded_lead(const Box& box, double z_distance, double r_distance, double swing,
+                                double z_cost, double r_cost) const {
+  double least = r_distance - z_distance - swing;
+  if (weighted_) least = std::min(box.lightest * least, box.heaviest * least);
+  const double scale =
+      box.heaviest * (r_distance + z_distance + swing) + std::abs(r_cost) + std::abs(z_cost);
+  return least + (r_cost - z_cost) - kRounding * scale;
+}
+
 double CellSearch::least_lead(const Quantizer& quantizer, const Box& box, label_t z,
                               double z_distance, label_t r, double r_distance) const {
   const double *a = quantizer.centroid(z), *b = quantizer.centroid(r);
   double swing = 0;
   for (index_t j = 0; j < dims_; ++j) swing += std::abs(a[j] - b[j]) * box.width[j];
-  double least = r_distance - z_distance - swing;
-  if (weighted_) least = std::min(box.lightest * least, box.heaviest * least);
-  const double z_cost = quantizer.costs[z], r_cost = quantizer.costs[r];
-  const double scale =
-      box.heaviest * (r_distance + z_distance + swing) + std::abs(r_cost) + std::abs(z_cost);
-  return least + (r_cost - z_cost) - kRounding * scale;
+  return bounded_lead(box, z_distance, r_distance, swing, quantizer.costs[z], quantizer.costs[r]);
 }
 
 // Leaves out the cells that cannot come within the margin anywhere in the node's box. A rival
@@ -302,7 +333,7 @@ void CellSearch::visit_leaf(const Node& node, const Quantizer& quantizer,
   std::copy_n(best_cell, size, labels + node.begin);
   for (index_t i = 0; i < size; ++i) {
     if (within[i] < 2) continue;
-    contested.records.push_back(static_cast<std::int32_t>(node.begin + i));
+    contested.points.push_back(static_cast<std::int32_t>(node.begin + i));
     for (std::size_t r = 0; r < cells.size(); ++r) {
       const double value = scratch.values[r * kLeaf + i];
       if (value + quantizer.costs[cells[r]] <= limit[i])
@@ -312,84 +343,100 @@ void CellSearch::visit_leaf(const Node& node, const Quantizer& quantizer,
   }
 }
 
-std::vector<double> CellSearch::means(const std::vector<label_t>& labels, index_t cells,
+std::vector<std::int32_t> CellSearch::at_label(const Assignment& assignment) const {
+  std::vector<std::int32_t> left = counts_;
+  for (const Part& part : assignment.parts) left[part.point] -= part.count;
+  return left;
+}
+
+// Calls act(values, stride, weight, count, cell) for all that some cell holds of a leaf's points.
+template <class Act>
+void CellSearch::for_each_holding(const Node& leaf, const Assignment& assignment,
+                                  const std::vector<std::int32_t>& at_label, Act&& act) const {
+  const index_t size = leaf.end - leaf.begin;
+  const double* points = points_.data() + static_cast<index_t>(leaf.begin) * dims_;
+  const auto weight = [&](index_t position) { return weighted_ ? weights_[position] : 1.0; };
+  for (index_t i = 0; i < size; ++i)
+    act(points + i, size, weight(leaf.begin + i), at_label.empty() ? 1 : at_label[leaf.begin + i],
+        assignment.labels[leaf.begin + i]);
+  auto part =
+      std::lower_bound(assignment.parts.begin(), assignment.parts.end(), leaf.begin,
+                       [](const Part& p, std::int32_t position) { return p.point < position; });
+  for (; part != assignment.parts.end() && part->point < leaf.end; ++part)
+    act(points + (part->point - leaf.begin), size, weight(part->point), part->count, part->cell);
+}
+
+std::vector<double> CellSearch::means(const Assignment& assignment, index_t cells,
                                       Control& control) const {
   // Sums of differences to the cell's first record: no cancellation, and identical records have
   // exactly their own value as mean.
   std::vector<double> first(static_cast<std::size_t>(cells * dims_));
   std::vector<double> sum(first.size(), 0.0);
   std::vector<double> total(static_cast<std::size_t>(cells), 0.0);
+  const auto left = at_label(assignment);
   for (std::size_t index = 0; index < nodes_.size(); ++index) {
-    const Node& node = nodes_[index];
     if ((index & 0xFFF) == 0) control.poll();
-    if (node.left >= 0) continue;
-    const index_t size = node.end - node.begin;
-    const double* points = points_.data() + static_cast<index_t>(node.begin) * dims_;
-    for (index_t i = 0; i < size; ++i) {
-      const label_t q = labels[node.begin + i];
-      const double weight = weighted_ ? weights_[node.begin + i] : 1.0;
-      double* base = first.data() + q * dims_;
-      if (total[q] == 0)
-        for (index_t j = 0; j < dims_; ++j) base[j] = points[j * size + i];
-      total[q] += weight;
-      for (index_t j = 0; j < dims_; ++j)
-        sum[q * dims_ + j] += weight * (points[j * size + i] - base[j]);
-    }
+    if (nodes_[index].left >= 0) continue;
+    for_each_holding(
+        nodes_[index], assignment, left,
+        [&](const double* x, index_t stride, double weight, std::int32_t count, label_t q) {
+          double* base = first.data() + q * dims_;
+          if (total[q] == 0)
+            for (index_t j = 0; j < dims_; ++j) base[j] = x[j * stride];
+          weight *= count;
+          total[q] += weight;
+          for (index_t j = 0; j < dims_; ++j)
+            sum[q * dims_ + j] += weight * (x[j * stride] - base[j]);
+        });
   }
   for (index_t q = 0; q < cells; ++q)
     for (index_t j = 0; j < dims_; ++j) first[q * dims_ + j] += sum[q * dims_ + j] / total[q];
   return first;
 }
 
-std::vector<double> CellSearch::mean_values(const std::vector<label_t>& labels,
+std::vector<double> CellSearch::mean_values(const Assignment& assignment,
                                             const std::vector<double>& centroids,
                                             Control& control) const {
-  std::vector<double> sum(centroids.size() / dims_, 0.0), count(sum.size(), 0.0);
+  std::vector<double> sum(centroids.size() / dims_, 0.0), total(sum.size(), 0.0);
+  const auto left = at_label(assignment);
   for (std::size_t index = 0; index < nodes_.size(); ++index) {
-    const Node& node = nodes_[index];
     if ((index & 0xFFF) == 0) control.poll();
-    if (node.left >= 0) continue;
-    const index_t size = node.end - node.begin;
-    const double* points = points_.data() + static_cast<index_t>(node.begin) * dims_;
-    for (index_t i = 0; i < size; ++i) {
-      const label_t q = labels[node.begin + i];
-      const double weight = weighted_ ? weights_[node.begin + i] : 1.0;
-      sum[q] += weight * squared_distance(points + i, size, centroids.data() + q * dims_, dims_);
-      ++count[q];
-    }
+    if (nodes_[index].left >= 0) continue;
+    for_each_holding(
+        nodes_[index], assignment, left,
+        [&](const double* x, index_t stride, double weight, std::int32_t count, label_t q) {
+          sum[q] +=
+              weight * count * squared_distance(x, stride, centroids.data() + q * dims_, dims_);
+          total[q] += count;
+        });
   }
-  for (std::size_t q = 0; q < sum.size(); ++q) sum[q] /= std::max(1.0, count[q]);
+  for (std::size_t q = 0; q < sum.size(); ++q) sum[q] /= std::max(1.0, total[q]);
   return sum;
 }
 
-double CellSearch::distortion(const std::vector<label_t>& labels,
-                              const std::vector<double>& centroids, int threads,
-                              Control& control) const {
+double CellSearch::distortion(const Assignment& assignment, const std::vector<double>& centroids,
+                              int threads, Control& control) const {
   std::vector<double> partial(chunks_.size(), 0.0);
-  parallel_for(static_cast<index_t>(chunks_.size()), 1, threads, control,
-               [&](index_t begin, index_t end) {
-                 std::vector<std::int32_t> stack(chunks_.begin() + begin, chunks_.begin() + end);
-                 while (!stack.empty()) {
-                   const Node& node = nodes_[stack.back()];
-                   stack.pop_back();
-                   if (node.left >= 0) {
-                     stack.push_back(node.left + 1);
-                     stack.push_back(node.left);
-                     continue;
-                   }
-                   const index_t size = node.end - node.begin;
-                   const double* points = points_.data() + static_cast<index_t>(node.begin) * dims_;
-                   for (index_t i = 0; i < size; ++i) {
-                     const double* c = centroids.data() + labels[node.begin + i] * dims_;
-                     double distance = 0;
-                     for (index_t j = 0; j < dims_; ++j) {
-                       const double difference = points[j * size + i] - c[j];
-                       distance += difference * difference;
-                     }
-                     partial[begin] += weighted_ ? weights_[node.begin + i] * distance : distance;
-                   }
-                 }
-               });
+  const auto left = at_label(assignment);
+  parallel_for(
+      static_cast<index_t>(chunks_.size()), 1, threads, control, [&](index_t begin, index_t end) {
+        std::vector<std::int32_t> stack(chunks_.begin() + begin, chunks_.begin() + end);
+        while (!stack.empty()) {
+          const Node& node = nodes_[stack.back()];
+          stack.pop_back();
+          if (node.left >= 0) {
+            stack.push_back(node.left + 1);
+            stack.push_back(node.left);
+            continue;
+          }
+          for_each_holding(
+              node, assignment, left,
+              [&](const double* x, index_t stride, double weight, std::int32_t count, label_t q) {
+                partial[begin] += weight * count *
+                                  squared_distance(x, stride, centroids.data() + q * dims_, dims_);
+              });
+        }
+      });
   return std::accumulate(partial.begin(), partial.end(), 0.0);
 }
 

@@ -36,19 +36,22 @@ struct Laplacian {
   }
 };
 
-// A contested record next to the border between two cells, and what it would cost to cross it.
+// Contested records next to the border between two cells, and what it would cost to cross it.
 struct Neighbour {
   label_t other;  // the cell with the higher number
+  std::int32_t count;
   double margin;
 };
 
 // The contested records by the lower of the two best cells for them.
-std::vector<std::vector<Neighbour>> neighbours_by_cell(const Quantizer& quantizer,
+std::vector<std::vector<Neighbour>> neighbours_by_cell(const CellSearch& search,
+                                                       const Quantizer& quantizer,
                                                        const Assignment& assignment) {
   std::vector<std::vector<Neighbour>> neighbours(static_cast<std::size_t>(quantizer.cells));
   for (const Contested& chunk : assignment.contested)
-    for (std::size_t i = 0; i < chunk.records.size(); ++i) {
-      const label_t own = assignment.labels[chunk.records[i]];
+    for (std::size_t i = 0; i < chunk.points.size(); ++i) {
+      const std::int32_t point = chunk.points[i];
+      const label_t own = assignment.labels[point];
       double best = 0, second = std::numeric_limits<double>::infinity();
       label_t other = -1;
       for (std::int32_t e = chunk.begin[i]; e < chunk.begin[i + 1]; ++e) {
@@ -61,42 +64,45 @@ std::vector<std::vector<Neighbour>> neighbours_by_cell(const Quantizer& quantize
           other = rival.cell;
         }
       }
-      neighbours[std::min(own, other)].push_back({std::max(own, other), second - best});
+      neighbours[std::min(own, other)].push_back(
+          {std::max(own, other), search.count(point), second - best});
     }
   return neighbours;
 }
 
 // How many records cross the border of two cells as their costs drift apart, for every border: the
 // density of the margins next to it, on both sides, from the nearest few.
-Laplacian negative_jacobian(const Quantizer& quantizer, const Assignment& assignment,
-                            const std::vector<double>& margins) {
+Laplacian negative_jacobian(const CellSearch& search, const Quantizer& quantizer,
+                            const Assignment& assignment, const std::vector<double>& margins) {
   struct Edge {
     label_t from, to;
     double weight;
   };
   std::vector<Edge> edges;
-  const auto neighbours = neighbours_by_cell(quantizer, assignment);
-  std::vector<std::vector<double>> by_other(neighbours.size());  // margins, for one cell
+  const auto neighbours = neighbours_by_cell(search, quantizer, assignment);
+  using Margins = std::vector<std::pair<double, std::int32_t>>;  // and how many records have them
+  std::vector<Margins> by_other(neighbours.size());              // for one cell
   for (label_t q = 0; q < static_cast<label_t>(neighbours.size()); ++q) {
     std::vector<label_t> others;
-    for (const auto& [other, margin] : neighbours[q]) {
+    for (const auto& [other, count, margin] : neighbours[q]) {
       if (by_other[other].empty()) others.push_back(other);
-      by_other[other].push_back(margin);
+      by_other[other].emplace_back(margin, count);
     }
     for (const label_t r : others) {
       auto& list = by_other[r];
       // Three records at least, or the estimate is nothing but noise.
-      const auto wanted = std::max<std::size_t>(
-          3, static_cast<std::size_t>(
-                 kQuantile * static_cast<double>(assignment.sizes[q] + assignment.sizes[r])));
-      const std::size_t found = std::min(wanted, list.size());
+      const auto wanted = std::max<index_t>(
+          3, static_cast<index_t>(kQuantile *
+                                  static_cast<double>(assignment.sizes[q] + assignment.sizes[r])));
+      std::sort(list.begin(), list.end());
+      index_t found = 0;
       const double widest = std::max(margins[q], margins[r]);
-      double reach = widest;
-      if (found >= 3) {
-        const auto last = list.begin() + static_cast<std::ptrdiff_t>(found) - 1;
-        std::nth_element(list.begin(), last, list.end());
-        reach = *last;
+      double reach = 0;
+      for (auto next = list.begin(); next != list.end() && found < wanted; ++next) {
+        found += next->second;
+        reach = next->first;
       }
+      if (found < 3) reach = widest;
       // Duplicates cross all at once, however small the step.
       const double weight = 0.5 * static_cast<double>(found) / std::max(reach, 1e-3 * widest);
       edges.push_back({q, r, weight});
@@ -228,7 +234,7 @@ void adjust_costs(const CellSearch& search, const Targets& targets,
     std::vector<char> fixed(p.size());
     for (std::size_t q = 0; q < p.size(); ++q)
       fixed[q] = is_free(targets, quantizer, assignment, static_cast<index_t>(q));
-    const Laplacian L = negative_jacobian(quantizer, assignment, margins);
+    const Laplacian L = negative_jacobian(search, quantizer, assignment, margins);
     const index_t smallest = *std::min_element(assignment.sizes.begin(), assignment.sizes.end());
     bool accepted = false;
     for (; mu <= kMostDamping && !accepted; mu *= 10) {

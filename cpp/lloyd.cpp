@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cost_adjustment.hpp"
+#include "distinct.hpp"
 #include "kernels.hpp"
 
 namespace dpmicro {
@@ -55,6 +56,69 @@ std::vector<label_t> group_by_centroid(const Quantizer& quantizer, label_t& grou
   return group;
 }
 
+// Position of each point in the search's order.
+std::vector<std::int32_t> positions(const CellSearch& search) {
+  std::vector<std::int32_t> position(search.order().size());
+  for (std::size_t i = 0; i < position.size(); ++i)
+    position[search.order()[i]] = static_cast<std::int32_t>(i);
+  return position;
+}
+
+// A partition of the rows as one of the points.
+Assignment to_points(const CellSearch& search, const Distinct& distinct,
+                     const std::vector<label_t>& rows) {
+  Assignment assignment;
+  assignment.labels.resize(search.order().size());
+  if (!search.counted()) {
+    for (std::size_t i = 0; i < assignment.labels.size(); ++i)
+      assignment.labels[i] = rows[search.order()[i]];
+    return assignment;
+  }
+  const auto position = positions(search);
+  std::vector<std::pair<std::int32_t, label_t>> placed;
+  placed.reserve(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    placed.emplace_back(position[distinct.point[i]], rows[i]);
+  std::sort(placed.begin(), placed.end());
+  std::vector<Holding> held;
+  for (std::size_t i = 0; i < placed.size(); ++i) {
+    if (held.empty() || held.back().cell != placed[i].second) held.push_back({placed[i].second, 0});
+    ++held.back().count;
+    if (i + 1 < placed.size() && placed[i + 1].first == placed[i].first) continue;
+    assignment.hold(placed[i].first, held);
+    held.clear();
+  }
+  return assignment;
+}
+
+// A partition of the points as one of the rows.
+std::vector<label_t> to_rows(const CellSearch& search, const Distinct& distinct,
+                             Assignment assignment) {
+  if (!search.counted()) {
+    std::vector<label_t> rows(search.order().size());
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[search.order()[i]] = assignment.labels[i];
+    return rows;
+  }
+  const auto position = positions(search);
+  auto left = search.at_label(assignment);
+  std::vector<std::size_t> next(left.size());  // part of each point
+  for (std::size_t i = assignment.parts.size(); i-- > 0;) next[assignment.parts[i].point] = i;
+  std::vector<label_t> rows;
+  rows.reserve(distinct.point.size());
+  for (const std::int32_t point : distinct.point) {
+    const std::int32_t i = position[point];
+    if (left[i] > 0) {
+      --left[i];
+      rows.push_back(assignment.labels[i]);
+    } else {
+      Part& part = assignment.parts[next[i]];
+      rows.push_back(part.cell);
+      if (--part.count == 0) ++next[i];
+    }
+  }
+  return rows;
+}
+
 bool meets(const Targets& targets, const std::vector<label_t>& partition) {
   std::vector<index_t> sizes(targets.sizes.size(), 0);
   for (const label_t q : partition) ++sizes[q];
@@ -63,11 +127,22 @@ bool meets(const Targets& targets, const std::vector<label_t>& partition) {
              : sizes == targets.sizes;
 }
 
+// Whether the best cells are known to be intervals.
+bool is_line(const MatrixView& X, const PclOptions& options) {
+  return X.cols == 1 && options.weights == nullptr && !options.targets.at_least;
+}
+
 // The way down from one start: Lloyd iterations with exact sizes.
 class Descent {
  public:
-  Descent(const MatrixView& X, const CellSearch& search, const PclOptions& options)
-      : X_(X), search_(search), options_(options), speed_(options.speed), uniform_(options.seed) {}
+  Descent(const MatrixView& X, const Distinct& distinct, const CellSearch& search,
+          const PclOptions& options)
+      : X_(X),
+        distinct_(distinct),
+        search_(search),
+        options_(options),
+        speed_(options.speed),
+        uniform_(options.seed) {}
 
   void start(const PclStart& from, int threads, Control& control) {
     const auto cells = static_cast<index_t>(options_.targets.sizes.size());
@@ -77,13 +152,10 @@ class Descent {
     if (!has_partition) {
       search_.assign(quantizer_, std::vector<double>(cells, 0.0), threads, control, assignment);
     } else {
-      assignment.labels.resize(from.partition.size());
-      for (index_t i = 0; i < X_.rows; ++i)
-        assignment.labels[i] = from.partition[search_.order()[i]];
-      quantizer_.centroids = search_.means(assignment.labels, cells, control);
+      assignment = to_points(search_, distinct_, from.partition);
+      quantizer_.centroids = search_.means(assignment, cells, control);
     }
-    const double initial =
-        search_.distortion(assignment.labels, quantizer_.centroids, threads, control);
+    const double initial = search_.distortion(assignment, quantizer_.centroids, threads, control);
     if (!is_line()) set_margins(assignment, initial, threads, control);
     if (has_partition && meets(options_.targets, from.partition))
       best_.distortions.push_back(initial);
@@ -122,9 +194,7 @@ class Descent {
   double distortion() const { return best_.distortions.back(); }
 
   PclResult result() && {
-    std::vector<label_t> labels(best_.labels.size());
-    for (std::size_t i = 0; i < labels.size(); ++i) labels[search_.order()[i]] = best_.labels[i];
-    best_.labels = std::move(labels);
+    best_.labels = to_rows(search_, distinct_, std::move(best_cells_));
     return std::move(best_);
   }
 
@@ -134,13 +204,14 @@ class Descent {
   // contested. Not down to it: with margins that are wide for a cell's shape, every cell is a
   // rival.
   void set_margins(const Assignment& assignment, double distortion, int threads, Control& control) {
-    const std::vector<label_t> one_cell(static_cast<std::size_t>(X_.rows), 0);
+    Assignment one_cell;
+    one_cell.labels.assign(assignment.labels.size(), 0);
     const double spread =
         search_.distortion(one_cell, search_.means(one_cell, 1, control), threads, control);
     const double small =
         std::max({1e-3 * distortion, 1e-6 * spread, std::numeric_limits<double>::min() * 1e16}) /
-        static_cast<double>(X_.rows);
-    margins_ = search_.mean_values(assignment.labels, quantizer_.centroids, control);
+        static_cast<double>(search_.records());
+    margins_ = search_.mean_values(assignment, quantizer_.centroids, control);
     for (double& margin : margins_) margin = 0.02 * (margin > 0 ? margin : small);
     Assignment trial;
     for (int doubling = 0; doubling < kMaxDoublings; ++doubling) {
@@ -157,10 +228,11 @@ class Descent {
   }
 
   // Of each cell's records, before any is moved.
-  static std::vector<double> contested_share(const Assignment& assignment) {
+  std::vector<double> contested_share(const Assignment& assignment) const {
     std::vector<double> share(assignment.sizes.size(), 0.0);
     for (const Contested& chunk : assignment.contested)
-      for (const std::int32_t record : chunk.records) ++share[assignment.labels[record]];
+      for (const std::int32_t point : chunk.points)
+        share[assignment.labels[point]] += search_.count(point);
     for (std::size_t q = 0; q < share.size(); ++q)
       share[q] /= std::max(1.0, static_cast<double>(assignment.sizes[q]));
     return share;
@@ -171,13 +243,14 @@ class Descent {
     double distortion;
   };
   Measured measure(const Assignment& assignment, int threads, Control& control) const {
-    auto means = search_.means(assignment.labels, quantizer_.cells, control);
-    const double distortion = search_.distortion(assignment.labels, means, threads, control);
+    auto means = search_.means(assignment, quantizer_.cells, control);
+    const double distortion = search_.distortion(assignment, means, threads, control);
     return {std::move(means), distortion};
   }
   void keep(const Assignment& assignment, Measured latest) {
     means_ = std::move(latest.means);
-    best_.labels = assignment.labels;
+    best_cells_.labels = assignment.labels;
+    best_cells_.parts = assignment.parts;
     best_.quantizer = quantizer_;
     best_.distortions.push_back(latest.distortion);
   }
@@ -227,9 +300,7 @@ class Descent {
         margins[q] *= 2;
   }
 
-  bool is_line() const {
-    return X_.cols == 1 && options_.weights == nullptr && !options_.targets.at_least;
-  }
+  bool is_line() const { return dpmicro::is_line(X_, options_); }
 
   // On a line the best cells of given sizes are intervals in the order of their centroids (Fisher
   // 1958); the costs put a border halfway between two records. The general way gets there, too, but
@@ -271,11 +342,27 @@ class Descent {
     for (index_t q = quantizer_.cells; q-- > 0;)
       members[group[q]].push_back(static_cast<label_t>(q));  // the first cell comes last
     std::vector<index_t> room(options_.targets.sizes);
-    for (label_t& label : assignment.labels) {
-      auto& cells = members[label];
-      while (cells.size() > 1 && room[cells.back()] == 0) cells.pop_back();
-      label = cells.back();
-      --room[label];
+    std::vector<Holding> held;
+    const auto deal_out = [&](label_t from, std::int32_t count) {
+      auto& cells = members[from];
+      while (count > 0) {
+        while (cells.size() > 1 && room[cells.back()] == 0) cells.pop_back();
+        const label_t q = cells.back();
+        const auto taken =
+            cells.size() > 1 ? static_cast<std::int32_t>(std::min<index_t>(count, room[q])) : count;
+        held.push_back({q, taken});
+        room[q] -= taken;
+        count -= taken;
+      }
+    };
+    const auto left = search_.at_label(assignment);
+    const auto parts = std::exchange(assignment.parts, {});
+    auto part = parts.begin();
+    for (std::int32_t i = 0; i < static_cast<std::int32_t>(search_.points()); ++i) {
+      held.clear();
+      deal_out(assignment.labels[i], left.empty() ? 1 : left[i]);
+      for (; part != parts.end() && part->point == i; ++part) deal_out(part->cell, part->count);
+      assignment.hold(i, held);
     }
   }
 
@@ -285,9 +372,9 @@ class Descent {
     for (int round = 0; round < kMaxSettling; ++round) {
       adjust_costs(search_, options_.targets, margins_, threads, control, quantizer_, assignment);
       const index_t wrong = misplaced(options_.targets, quantizer_, assignment);
-      if (static_cast<double>(wrong) <= kSettled * static_cast<double>(X_.rows)) return;
+      if (static_cast<double>(wrong) <= kSettled * static_cast<double>(search_.records())) return;
       reseed_empty(assignment);
-      const auto means = search_.means(assignment.labels, quantizer_.cells, control);
+      const auto means = search_.means(assignment, quantizer_.cells, control);
       for (std::size_t i = 0; i < means.size(); ++i)
         quantizer_.centroids[i] += 0.5 * (means[i] - quantizer_.centroids[i]);
     }
@@ -301,29 +388,60 @@ class Descent {
           static_cast<label_t>(std::max_element(assignment.sizes.begin(), assignment.sizes.end()) -
                                assignment.sizes.begin());
       auto skip = static_cast<index_t>(uniform_() * static_cast<double>(assignment.sizes[largest]));
-      index_t position = 0;
-      while (assignment.labels[position] != largest || skip-- > 0) ++position;
+      const auto left = search_.at_label(assignment);
+      std::int32_t position = -1;
+      while (skip >= 0) {
+        ++position;
+        if (assignment.labels[position] == largest) skip -= left.empty() ? 1 : left[position];
+      }
       for (index_t j = 0; j < X_.cols; ++j)
         quantizer_.centroids[q * X_.cols + j] = X_(search_.order()[position], j);
       quantizer_.costs[q] = quantizer_.costs[largest];
-      assignment.labels[position] = static_cast<label_t>(q);
+      const Part moved{position, static_cast<label_t>(q), 1};
+      if (left.empty() || left[position] == 1)
+        assignment.labels[position] = moved.cell;
+      else
+        assignment.parts.insert(
+            std::upper_bound(assignment.parts.begin(), assignment.parts.end(), moved,
+                             [](const Part& a, const Part& b) { return a.point < b.point; }),
+            moved);
       assignment.sizes[q] = 1;
       --assignment.sizes[largest];
     }
   }
 
-  const MatrixView& X_;
+  const MatrixView& X_;  // the points
+  const Distinct& distinct_;
   const CellSearch& search_;
   const PclOptions& options_;
   Quantizer quantizer_;
   std::vector<double> means_;  // of the best labels
-  PclResult best_;             // its labels in the search's order
+  PclResult best_;             // without its labels,
+  Assignment best_cells_;      // which are here
   std::vector<double> margins_;
   std::vector<std::int32_t> line_;  // positions by value, if there is one attribute
   double speed_;
   int iteration_ = 0;
   bool stalled_ = false;
   UniformGenerator uniform_;
+};
+
+// The distinct records, or the table itself where there are none to speak of.
+struct Points {
+  std::vector<double> values, own_weights;
+  MatrixView view;
+  const double* weights;
+
+  Points(const MatrixView& X, const double* given, const Distinct& distinct)
+      : view(X), weights(given) {
+    if (distinct.first.empty()) return;
+    for (const std::int32_t row : distinct.first) {
+      for (index_t j = 0; j < X.cols; ++j) values.push_back(X(row, j));
+      if (given != nullptr) own_weights.push_back(given[row]);
+    }
+    view = {values.data(), static_cast<index_t>(distinct.first.size()), X.cols, X.cols, 1};
+    if (given != nullptr) weights = own_weights.data();
+  }
 };
 
 void check(const MatrixView& X, const PclOptions& options) {
@@ -367,15 +485,21 @@ void check(const MatrixView& X, const std::vector<index_t>& sizes, const PclStar
 
 }  // namespace
 
-PclResult pcl(const MatrixView& X, const std::vector<PclStart>& starts, const PclOptions& options,
+PclResult pcl(const MatrixView& X, std::vector<PclStart> starts, const PclOptions& options,
               Control& control) {
   check(X, options);
   if (starts.empty()) throw InputError("an initial partition or initial centroids are needed");
   for (const PclStart& start : starts) check(X, options.targets.sizes, start);
-  const CellSearch search(X, options.weights, options.threads, control);
+  // On a line, where cells are runs of the sorted records, duplicates are no burden.
+  const Distinct distinct = is_line(X, options) ? Distinct() : distinct_records(X, options.weights);
+  control.poll();
+  const Points points(X, options.weights, distinct);
+  const CellSearch search(points.view, points.weights,
+                          distinct.counts.empty() ? nullptr : distinct.counts.data(),
+                          options.threads, control);
   std::vector<std::unique_ptr<Descent>> descents;
   for (std::size_t i = 0; i < starts.size(); ++i)
-    descents.push_back(std::make_unique<Descent>(X, search, options));
+    descents.push_back(std::make_unique<Descent>(points.view, distinct, search, options));
   const auto each = [&](auto&& act) {
     parallel_each(static_cast<index_t>(descents.size()), options.threads, control, act);
   };
@@ -387,7 +511,10 @@ PclResult pcl(const MatrixView& X, const std::vector<PclStart>& starts, const Pc
       return a->distortion() < b->distortion();
     });
   };
-  each([&](index_t i, int threads, Control& own) { descents[i]->start(starts[i], threads, own); });
+  each([&](index_t i, int threads, Control& own) {
+    descents[i]->start(starts[i], threads, own);
+    starts[i] = {};  // memory: a partition is as large as the labels
+  });
   if (descents.size() > kFinalists) {
     go_on(std::min(options.max_iter, kHeat));
     descents.resize(kFinalists);
@@ -421,7 +548,7 @@ std::vector<double> kmeans_plus_plus(const MatrixView& X, index_t cells, std::ui
 
 void assign(const MatrixView& X, const Quantizer& quantizer, int threads, Control& control,
             label_t* labels) {
-  const CellSearch search(X, nullptr, threads, control);
+  const CellSearch search(X, nullptr, nullptr, threads, control);
   Assignment assignment;
   const std::vector<double> no_margins(static_cast<std::size_t>(quantizer.cells), 0.0);
   search.assign(quantizer, no_margins, threads, control, assignment);

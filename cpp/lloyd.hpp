@@ -46,7 +46,7 @@ struct PclResult {
 //   competing starts.
 // Cost: about three searches (cell_search.hpp) and one transport per iteration. max_iter = 0 only
 //   assigns the records to the initial centroids.
-PclResult pcl(const MatrixView& X, const std::vector<PclStart>& starts, const PclOptions& options,
+PclResult pcl(const MatrixView& X, std::vector<PclStart> starts, const PclOptions& options,
               Control& control);
 
 // Centroids by k-means++ (Arthur & Vassilvitskii 2007): each next one is a record drawn with

@@ -93,6 +93,49 @@ def test_lower_bounds_leave_the_rest_free(seed):
         assert total == pytest.approx(optimum(D, sizes, len(X) - cells * k), rel=1e-9, abs=1e-9)
 
 
+def heaps(seed):
+    """Few distinct records, each many times, so that cells must share them."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(20, 150)), int(rng.integers(1, 4))
+    places = rng.integers(0, n // 4 + 1, n)
+    points = np.round(rng.standard_normal((n, d)), int(rng.integers(0, 3)))
+    weights = rng.integers(1, 3, n)[places].astype(float) if seed % 3 == 0 else None
+    return rng, points[places], weights
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_cells_share_identical_records(seed):
+    rng, X, weights = heaps(seed)
+    cells = int(rng.integers(1, len(X) // 2))
+    k = len(X) // cells
+    at_least = seed % 4 == 1
+    shuffled = rng.permutation(np.arange(len(X)) % cells)  # identical records in many clusters
+    init = ["mdav", "k-means++", rng.standard_normal((cells, X.shape[1])), shuffled][seed % 7 % 4]
+    how = {"min_size": k} if at_least else {}
+    if not isinstance(init, np.ndarray):
+        how["cells"] = cells
+    for max_iter in (0, 100):
+        result = pcl(X, k, init=init, max_iter=max_iter, weights=weights, seed=seed, **how)
+        sizes = np.full(cells, k) if at_least else np.bincount(result.labels, minlength=cells)
+        assert sizes.min() >= k
+        total = check_cells(X, result, sizes, weights, at_least)
+        D = distances(X, result.centroids, weights)
+        free = len(X) - sizes.sum()
+        assert total == pytest.approx(optimum(D, sizes, free), rel=1e-9, abs=1e-9)
+        means = np.stack(
+            [
+                np.average(
+                    X[result.labels == q],
+                    axis=0,
+                    weights=None if weights is None else weights[result.labels == q],
+                )
+                for q in range(cells)
+            ]
+        )
+        own = distances(X, means, weights)[np.arange(len(X)), result.labels].sum()
+        assert result.distortions[-1] == pytest.approx(own, rel=1e-9, abs=1e-9)
+
+
 @pytest.mark.parametrize("spread", [1, 3])
 def test_skewed_records_have_their_optimum_too(spread):
     """Cells a thousand times as wide as others: what is near in one place is far in another."""

@@ -52,8 +52,9 @@ void register_lloyd(py::module_& m) {
             for (index_t j = 0; j < start.cols(); ++j)
               starts.back().centroids.push_back(start.view()(q, j));
         }
-        const PclResult result = without_gil(
-            progress, [&](Control& control) { return pcl(X.view(), starts, options, control); });
+        const PclResult result = without_gil(progress, [&](Control& control) {
+          return pcl(X.view(), std::move(starts), options, control);
+        });
         return py::make_tuple(
             as_array(result.labels),
             as_table(result.quantizer.centroids, result.quantizer.cells, X.cols()),

@@ -101,7 +101,7 @@ def pcl(
 
     def run(
         targets: NDArray[np.int64],
-        partition: NDArray[np.int64] | None,
+        partition: Labels | None,
         centroids: Sequence[NDArray[np.float64]] = (),
     ) -> PCLResult:
         return PCLResult(
@@ -156,7 +156,7 @@ def assign(
 
 def _given_start(
     init: Start | ArrayLike | None,
-) -> tuple[NDArray[np.int64] | None, NDArray[np.float64] | None]:
+) -> tuple[Labels | None, NDArray[np.float64] | None]:
     """Split a given initialisation into labels or centroids; neither if it is yet to be made."""
     if init is None or (isinstance(init, str) and init in ("mdav", "k-means++")):
         return None, None
@@ -166,7 +166,7 @@ def _given_start(
     if given.ndim == 1 and given.dtype.kind in "iu":
         if given.size == 0 or given.min() < 0 or given.max() >= given.size:
             raise InputError("the initial partition must number its clusters 0, 1, 2, ...")
-        return given.astype(np.int64), None
+        return given.astype(np.int32), None
     if given.ndim == 2 and given.dtype.kind in "fiu":
         return None, given.astype(np.float64)
     raise InputError("init must be labels (1-D whole numbers) or centroids (2-D, one row per cell)")
@@ -178,7 +178,7 @@ def _targets(
     sizes: ArrayLike | None,
     min_size: int | None,
     cells: int | None,
-    partition: NDArray[np.int64] | None,
+    partition: Labels | None,
     centroids: NDArray[np.float64] | None,
 ) -> NDArray[np.int64]:
     """Size that each cell must have, exactly or at least."""
@@ -219,26 +219,24 @@ def _targets(
     return np.asarray([base + (q >= count - rest) for q in range(count)], np.int64)
 
 
-def _mdav_start(
-    table: NDArray[np.float64], k: int, cells: int, threads: int, progress: Progress
-) -> NDArray[np.int64]:
+def _mdav_start(table: NDArray[np.float64], k: int, cells: int, threads: int, progress: Progress) -> Labels:
     """Partition by MDAV into a number of clusters that may be other than n // k."""
     n = table.shape[0]
     size = k if n // k == cells else n // cells
-    labels = _core.mdav(table, size, threads=threads, progress=progress).astype(np.int64)
+    labels = _core.mdav(table, size, threads=threads, progress=progress)
     # Clusters of n // cells records may be a few too many; those join the last one.
-    return np.minimum(labels, cells - 1)
+    return np.minimum(labels, cells - 1, out=labels)
 
 
 def _means(
-    table: NDArray[np.float64], labels: NDArray[np.int64], weights: NDArray[np.float64] | None = None
+    table: NDArray[np.float64], labels: Labels, weights: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
     total = np.bincount(labels, weights=weights)
     columns = (x if weights is None else weights * x for x in table.T)
     return np.stack([np.bincount(labels, weights=x) / total for x in columns], axis=1)
 
 
-def _distortion(table: NDArray[np.float64], labels: NDArray[np.int64], weights: ArrayLike | None) -> float:
+def _distortion(table: NDArray[np.float64], labels: Labels, weights: ArrayLike | None) -> float:
     if weights is None:
         return _core.sse(table, labels)
     w = np.asarray(weights, np.float64)
