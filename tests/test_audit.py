@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpmicro_native import InputError, Numeric, Schema, method, release, testing
-from dpmicro_native.audit import (
-    Audit,
-    _incomplete_beta,
-    audit,
+from dpmicro_native.audit import Audit, audit
+from dpmicro_native.audit_statistics import (
     choose_event,
     event_bound,
+    incomplete_beta,
     lower_probability,
     upper_probability,
 )
@@ -149,7 +148,7 @@ def test_clopper_pearson_against_scipy(runs: int, data: st.DataObject, error: fl
 
 @given(st.floats(0.5, 1e5), st.floats(0.5, 1e5), st.floats(0, 1))
 def test_incomplete_beta_against_scipy(a: float, b: float, x: float) -> None:
-    assert _incomplete_beta(a, b, x) == pytest.approx(stats.beta.cdf(x, a, b), rel=1e-6, abs=1e-12)
+    assert incomplete_beta(a, b, x) == pytest.approx(stats.beta.cdf(x, a, b), rel=1e-6, abs=1e-12)
 
 
 @pytest.mark.parametrize(
