@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from .aggregate import Moments, Query
 from .audit_statistics import choose_event, event_bound, incomplete_beta
 from .hierarchy import Hierarchy
-from .mask import cluster_sums
+from .mask import cluster_sums, exact
 from .methods import MicroaggregatedDP
 from .partition import Partition
 from .release import GRID_BITS, group_epsilon, mask_queries, mask_sums
@@ -259,10 +259,12 @@ class NoisyClusters:
     def _with_clusters_moved(self, rows: NDArray[np.int64], corner: Array) -> Array:
         """The table with all records of the clusters of these rows in a corner, attribute by attribute."""
         assert self.labels is not None
-        base = self.U.copy(order="F")
+        base: Array = self.U.copy(order="F")
         for group, labels in zip(self.groups, self.labels, strict=True):
-            columns = [self.schema.numeric.index(name) for name in group]
-            base[np.ix_(np.isin(labels, labels[rows]), columns)] = corner[columns]
+            together = np.isin(labels, labels[rows])
+            for name in group:
+                column = self.schema.numeric.index(name)
+                base[together, column] = corner[column]
         return base
 
     def _under_noise_of(self, own: list[Clusters], other: list[Clusters]) -> list[Clusters]:
@@ -282,7 +284,7 @@ class NoisyClusters:
         for group, x, y in zip(self.groups, a, b, strict=True):
             scale, signed = np.minimum(x.scale, y.scale), self._signed(group)
             straight, flipped = (np.abs(x.centre - sign * y.centre) / scale for sign in (1, -1))
-            total += float(straight[:, ~signed].sum())
+            total += float(straight[:, ~signed].sum() + np.abs(np.log(x.scale / y.scale)).sum())
             nearer = np.minimum(
                 *(far[:, signed].reshape(-1, len(group)).sum(axis=1) for far in (straight, flipped))
             )
@@ -391,7 +393,7 @@ def _differ(a: Clusters, b: Clusters) -> NDArray[np.bool_]:
 # SafePub
 
 _SIDE_BY_SIDE = 4096  # runs of one call
-_PILOT = 4000  # runs that choose a pair, none of which tests it
+_PILOT = 20_000  # runs that choose a pair, none of which tests it
 _SCHEMES = 256  # generalisations that the search for a pair looks at
 
 Codes: TypeAlias = NDArray[np.int32]
@@ -426,7 +428,7 @@ class FixedScheme:
         for levels, row in self._candidates():
             pair = self._pair(levels, row)
             a, b = pair.first(_PILOT, _no_report), pair.second(_PILOT, _no_report)
-            delta = float(self.method.delta)  # type: ignore[arg-type]
+            delta = float(exact(self.method.delta))
             event = choose_event(a, b, 0.95, delta)
             bound, _ = event_bound(event, a, b, 0.95, delta)
             if best is None or bound > best[0]:
@@ -514,7 +516,7 @@ class WholeSafePub:
         """The record that the release of a fixed generalisation protects least."""
         (row,) = self.fixed.worst_pair().rows
         tables = (self.fixed.codes, np.delete(self.fixed.codes, row, axis=0))
-        pilots = [[self._once(codes, row)[0] for _ in range(_PILOT // 16)] for codes in tables]
+        pilots = [[self._once(codes, row)[0] for _ in range(_PILOT // 80)] for codes in tables]
         seen = [Counter(pilot) for pilot in pilots]
         ratios: dict[tuple[int, ...], float] = {}
         sizes: dict[tuple[int, ...], int] = {}
