@@ -202,7 +202,8 @@ SearchResult search(const Lattice& lattice, const SearchPlan& plan, const Random
 // what occurs less than k times, shuffle.
 //
 // Guarantee: with k from theorem 3 the generalised rows are (epsilon_anon, delta)-differentially
-//   private under adding or removing a record, for every scheme chosen without looking at the codes.
+//   private under adding or removing a record, for every scheme chosen without looking at the
+//   codes.
 // Requires: codes as for compress; epsilon_anon > 0; one existing level per attribute, the leaves
 //   for the class attribute. scoring gives k and the class attribute.
 std::vector<std::int64_t> release_scheme(std::span<const std::int32_t> codes,

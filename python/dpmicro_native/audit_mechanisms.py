@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache, cached_property
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -160,7 +161,9 @@ class NoisyClusters:
 
     # The release's code
 
-    def _mask_sums(self, number: int, sums: NDArray[np.int64]):  # type: ignore[no-untyped-def]
+    def _mask_sums(
+        self, number: int, sums: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], dict[str, Fraction]]:
         return mask_sums(sums, self.groups[number], self.partitions[number], self.schema, self.method, self.n)
 
     def noisy(self, number: int, clusters: Clusters, runs: int) -> Array:
@@ -481,7 +484,7 @@ class FixedScheme:
         counts = np.zeros(runs)
         size = len(members)
         batch = max(1, min(_SIDE_BY_SIDE, _BATCH // max(1, size)))
-        for start in range(0, runs if size else 0, batch):
+        for start in range(0, runs, batch):
             count = min(batch, runs - start)
             run = np.repeat(np.arange(count, dtype=np.int32), size)
             rows = release_scheme(
@@ -493,7 +496,6 @@ class FixedScheme:
             )
             counts[start : start + count] = np.bincount(run[rows], minlength=count)
             report((start + count) / runs)
-        report(1.0)
         return counts
 
 
@@ -543,8 +545,6 @@ class WholeSafePub:
 
     def _once(self, codes: Codes, row: int) -> tuple[tuple[int, ...], int]:
         """One release: its generalisation, and how many of its records are like the row."""
-        if len(codes) == 0:
-            return (), 0
         result = search_and_release(
             codes,
             self.fixed.hierarchies,
