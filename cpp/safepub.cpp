@@ -521,41 +521,76 @@ SearchResult search(const Lattice& lattice, const SearchPlan& plan, const Random
   return result;
 }
 
+namespace {
+
+// Which rows are in a sample, and how often each combination is.
+struct Sample {
+  std::vector<std::uint8_t> rows;
+  std::vector<std::int32_t> counts;
+};
+
+// Every row with probability 1 - exp(-epsilon_anon), independently.
+Sample draw_sample(const Combinations& combinations, Rational epsilon_anon,
+                   const RandomSource& source, int threads, Control& control) {
+  if (epsilon_anon.numerator == 0) throw InputError("the share of epsilon for sampling is zero");
+  Sample sample{std::vector<std::uint8_t>(combinations.of_row.size()),
+                std::vector<std::int32_t>(combinations.count, 0)};
+  poisson_sample_exponential(sample.rows, epsilon_anon, source, threads, control);
+  for (std::size_t i = 0; i < sample.rows.size(); ++i)
+    sample.counts[combinations.of_row[i]] += sample.rows[i];
+  return sample;
+}
+
+// The sampled rows whose generalised combination occurs at least k times, shuffled.
+std::vector<std::int64_t> suppress(const Combinations& combinations,
+                                   std::span<const Attribute> attributes, const Scheme& scheme,
+                                   const Sample& sample, Scoring scoring,
+                                   const RandomSource& shuffle, Control& control) {
+  scoring.survival = Survival::hard;
+  const Lattice lattice(combinations, attributes, sample.counts, scoring);
+  const bool all_suppressed = scheme == lattice.top() && scoring.class_attribute < 0;
+  std::vector<std::uint8_t> survives(combinations.count, 0);
+  if (!all_suppressed)
+    for (const std::int32_t c : lattice.classes(scheme).order) survives[c] = 1;
+  std::vector<std::int64_t> kept;
+  for (std::size_t i = 0; i < sample.rows.size(); ++i)
+    if (sample.rows[i] && survives[combinations.of_row[i]])
+      kept.push_back(static_cast<std::int64_t>(i));
+  std::vector<std::int64_t> order(kept.size());
+  Stream stream = shuffle.stream();
+  permutation(order, stream, control);
+  std::vector<std::int64_t> rows;
+  for (const std::int64_t place : order) rows.push_back(kept[place]);
+  return rows;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> release_scheme(std::span<const std::int32_t> codes,
+                                         std::span<const Attribute> attributes,
+                                         const Scheme& scheme, const Scoring& scoring,
+                                         Rational epsilon_anon, const RandomSource& release_sample,
+                                         const RandomSource& shuffle, int threads,
+                                         Control& control) {
+  const Combinations combinations = compress(codes, attributes, control);
+  const Sample sample = draw_sample(combinations, epsilon_anon, release_sample, threads, control);
+  return suppress(combinations, attributes, scheme, sample, scoring, shuffle, control);
+}
+
 SafePubResult safepub(std::span<const std::int32_t> codes, std::span<const Attribute> attributes,
                       const Scoring& scoring, const SearchPlan& plan, Rational epsilon_anon,
                       const SafePubSources& sources, int threads, Control& control) {
-  if (epsilon_anon.numerator == 0) throw InputError("the share of epsilon for sampling is zero");
   const Combinations combinations = compress(codes, attributes, control);
-  const std::size_t rows = combinations.of_row.size();
-  std::vector<std::uint8_t> sample(rows);
-  std::vector<std::int32_t> counts(combinations.count);
   const auto draw = [&](const RandomSource& source) {
-    poisson_sample_exponential(sample, epsilon_anon, source, threads, control);
-    std::fill(counts.begin(), counts.end(), 0);
-    for (std::size_t i = 0; i < rows; ++i) counts[combinations.of_row[i]] += sample[i];
+    return draw_sample(combinations, epsilon_anon, source, threads, control);
   };
-
   SafePubResult result;
-  draw(sources.search_sample);
-  const Lattice lattice(combinations, attributes, counts, scoring);
-  result.search = search(lattice, plan, sources.search, threads, control);
-
-  if (!plan.as_published) draw(sources.release_sample);
-  const bool all_suppressed = result.search.scheme == lattice.top() && scoring.class_attribute < 0;
-  Scoring release = scoring;
-  release.survival = Survival::hard;
-  std::vector<std::uint8_t> survives(combinations.count, 0);
-  if (!all_suppressed)
-    for (const std::int32_t c :
-         Lattice(combinations, attributes, counts, release).classes(result.search.scheme).order)
-      survives[c] = 1;
-  std::vector<std::int64_t> kept;
-  for (std::size_t i = 0; i < rows; ++i)
-    if (sample[i] && survives[combinations.of_row[i]]) kept.push_back(static_cast<std::int64_t>(i));
-  std::vector<std::int64_t> order(kept.size());
-  Stream stream = sources.shuffle.stream();
-  permutation(order, stream, control);
-  for (const std::int64_t place : order) result.rows.push_back(kept[place]);
+  Sample sample = draw(sources.search_sample);
+  result.search = search(Lattice(combinations, attributes, sample.counts, scoring), plan,
+                         sources.search, threads, control);
+  if (!plan.as_published) sample = draw(sources.release_sample);
+  result.rows = suppress(combinations, attributes, result.search.scheme, sample, scoring,
+                         sources.shuffle, control);
   return result;
 }
 

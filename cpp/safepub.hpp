@@ -198,6 +198,21 @@ struct SearchResult {
 SearchResult search(const Lattice& lattice, const SearchPlan& plan, const RandomSource& source,
                     int threads, Control& control);
 
+// The release of one scheme: Poisson sample with rate 1 - exp(-epsilon_anon), generalise, leave out
+// what occurs less than k times, shuffle.
+//
+// Guarantee: with k from theorem 3 the generalised rows are (epsilon_anon, delta)-differentially
+//   private under adding or removing a record, for every scheme chosen without looking at the
+//   codes.
+// Requires: codes as for compress; epsilon_anon > 0; one existing level per attribute, the leaves
+//   for the class attribute. scoring gives k and the class attribute.
+std::vector<std::int64_t> release_scheme(std::span<const std::int32_t> codes,
+                                         std::span<const Attribute> attributes,
+                                         const Scheme& scheme, const Scoring& scoring,
+                                         Rational epsilon_anon, const RandomSource& release_sample,
+                                         const RandomSource& shuffle, int threads,
+                                         Control& control);
+
 // Random bits of the phases, which must be independent.
 struct SafePubSources {
   RandomSource search_sample, search, release_sample, shuffle;

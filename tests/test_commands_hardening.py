@@ -85,6 +85,9 @@ def test_audit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "MDAV_DP", *audit[2:], "--epsilon", "2", "--k", "6", "--confidence", "0.9999"]) == 0
     assert "not contradicted" in capsys.readouterr().out
     assert main(["audit", "MDAV", *audit[2:], "--k", "6"]) == 2
+    capsys.readouterr()
+    assert main(["audit", "CM-16", *audit[2:], "--epsilon", "2", "--k", "6", "--confidence", "0.9999"]) == 0
+    assert "given the partition and the scales" in capsys.readouterr().out
 
 
 def test_audit_of_a_broken_mechanism_fails(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,22 @@ Scoring as_scoring(const std::string& name, std::int64_t k, index_t class_attrib
   return {found->second, k, class_attribute, hard ? Survival::hard : Survival::ramp};
 }
 
+void check_scheme(const Scheme& scheme, std::span<const Attribute> attributes,
+                  index_t class_attribute) {
+  bool inside = scheme.size() == attributes.size();
+  for (std::size_t a = 0; inside && a < scheme.size(); ++a) {
+    const bool is_class = static_cast<index_t>(a) == class_attribute;
+    inside = scheme[a] >= 0 && scheme[a] <= (is_class ? 0 : attributes[a].top());
+  }
+  if (!inside) throw InputError("a scheme needs one existing level per attribute");
+}
+
+Rational as_rational(const Fraction& fraction) { return {fraction.first, fraction.second}; }
+
+py::array_t<std::int64_t> as_array(const std::vector<std::int64_t>& numbers) {
+  return py::array_t<std::int64_t>(static_cast<index_t>(numbers.size()), numbers.data());
+}
+
 }  // namespace
 
 void register_safepub(py::module_& m) {
@@ -70,10 +86,7 @@ void register_safepub(py::module_& m) {
           const Lattice lattice(combinations, attributes, counts, scoring);
           std::vector<std::int64_t> scores;
           for (const Scheme& scheme : schemes) {
-            bool inside = scheme.size() == attributes.size();
-            for (std::size_t a = 0; inside && a < scheme.size(); ++a)
-              inside = scheme[a] >= 0 && scheme[a] <= lattice.top()[a];
-            if (!inside) throw InputError("a scheme needs one existing level per attribute");
+            check_scheme(scheme, attributes, class_attribute);
             scores.push_back(lattice.score(scheme));
             control.poll();
           }
@@ -91,22 +104,39 @@ void register_safepub(py::module_& m) {
          const py::object& progress) {
         const std::vector<Attribute> attributes = as_attributes(tables, codes);
         const Scoring scoring = as_scoring(score, k, class_attribute, as_published);
-        const auto rational = [](const Fraction& f) { return Rational{f.first, f.second}; };
-        const SearchPlan plan{steps, rational(step_factor), rational(final_factor), as_published};
+        const SearchPlan plan{steps, as_rational(step_factor), as_rational(final_factor),
+                              as_published};
         const SafePubSources sources{RandomSource::current(), RandomSource::current(),
                                      RandomSource::current(), RandomSource::current()};
         const SafePubResult result = without_gil(progress, [&](Control& control) {
-          return safepub(as_span(codes), attributes, scoring, plan, rational(epsilon_anon), sources,
-                         threads, control);
+          return safepub(as_span(codes), attributes, scoring, plan, as_rational(epsilon_anon),
+                         sources, threads, control);
         });
-        py::array_t<std::int64_t> rows(static_cast<index_t>(result.rows.size()));
-        std::copy(result.rows.begin(), result.rows.end(), rows.mutable_data());
-        return py::make_tuple(rows, result.search.scheme, result.search.visited,
+        return py::make_tuple(as_array(result.rows), result.search.scheme, result.search.visited,
                               result.search.schemes, result.search.scores);
       },
       py::arg("codes"), py::arg("tables"), py::kw_only(), py::arg("score"), py::arg("k"),
       py::arg("class_attribute"), py::arg("steps"), py::arg("step_factor"), py::arg("final_factor"),
       py::arg("epsilon_anon"), py::arg("as_published"), py::arg("threads") = 0,
+      py::arg("progress") = py::none());
+
+  m.def(
+      "safepub_release",
+      [](const Codes& codes, const std::vector<Codes>& tables, const Scheme& scheme, std::int64_t k,
+         index_t class_attribute, const Fraction& epsilon_anon, int threads,
+         const py::object& progress) {
+        const std::vector<Attribute> attributes = as_attributes(tables, codes);
+        check_scheme(scheme, attributes, class_attribute);
+        const Scoring scoring = as_scoring(class_attribute < 0 ? "granularity" : "classification",
+                                           k, class_attribute, true);
+        const RandomSource sample = RandomSource::current(), shuffle = RandomSource::current();
+        return as_array(without_gil(progress, [&](Control& control) {
+          return release_scheme(as_span(codes), attributes, scheme, scoring,
+                                as_rational(epsilon_anon), sample, shuffle, threads, control);
+        }));
+      },
+      py::arg("codes"), py::arg("tables"), py::arg("scheme"), py::kw_only(), py::arg("k"),
+      py::arg("class_attribute"), py::arg("epsilon_anon"), py::arg("threads") = 0,
       py::arg("progress") = py::none());
 }
 

@@ -134,6 +134,17 @@ def safepub(
     threads: int = 0,
     progress: Progress = None,
 ) -> tuple[NDArray[np.int64], list[int], list[int], list[list[int]], list[int]]: ...
+def safepub_release(
+    codes: NDArray[np.int32],
+    tables: Sequence[NDArray[np.int32]],
+    scheme: Sequence[int],
+    *,
+    k: int,
+    class_attribute: int,
+    epsilon_anon: tuple[int, int],
+    threads: int = 0,
+    progress: Progress = None,
+) -> NDArray[np.int64]: ...
 
 # evaluate
 def compare_sorted(a: ArrayLike, b: ArrayLike, *, tolerance: float = 0.0) -> tuple[float, float]: ...

@@ -328,6 +328,11 @@ class MomentQueries:
             return {"+".join(s.name for s in statistics): Fraction(1)}
         return {s.name: self._share(s, d) * s.queries for s in statistics}
 
+    def signed(self, d: int) -> NDArray[np.bool_]:
+        """Which of a cluster's numbers, in the order of :meth:`queries`, belong to vectors of random sign."""
+        parts = [(s.queries * s.entries, s.name.endswith("eigenvectors")) for s in self._statistics(d)]
+        return np.concatenate([np.full(*part) for part in parts])
+
     def _statistics(self, d: int) -> list[_Statistic]:
         """What is asked for, in order."""
         statistics = [_Statistic("mean", 0, 1, d, (d,))]

@@ -755,8 +755,9 @@ def audit(
 ) -> int:
     """Run METHOD many times on two neighbours of TABLE and bound epsilon from below.
 
-    The bound is given twice: with the partition held fixed, and computed anew for each neighbour. A bound above the
-    certificate's epsilon contradicts its claim, and the exit code is 1. A bound below it proves nothing.
+    The bound is given twice: with the partition (SafePub: the generalisation) held fixed, and computed anew for each
+    neighbour. A bound above the certificate's epsilon contradicts its claim, and the exit code is 1. A bound below it
+    proves nothing. All methods with a claim of differential privacy can be audited.
     """
     from .audit import audit as run_audit
 
@@ -779,12 +780,8 @@ def audit(
         print(result.to_json())
     elif not quiet:
         rows = [
-            ["given the partition", f"{result.given_partition.epsilon:.3f}", f"{result.epsilon:g}"],
-            [
-                "partition recomputed",
-                f"{result.recomputed.epsilon:.3f}",
-                f"{result.epsilon:g}" if result.scope == "unconditional" else "none",
-            ],
+            [bound.held, f"{bound.epsilon:.3f}", "none" if bound.claim is None else f"{bound.claim:g}"]
+            for bound in (result.given_partition, result.recomputed)
         ]
         show_table(["neighbours", "epsilon is at least", "claim"], rows, right=(1, 2))
         print(result.verdict)

@@ -393,6 +393,11 @@ class TruthfulDP(Method):
         """The columns that are generalised together: those with a hierarchy."""
         return tuple(name for name, column in schema.columns.items() if hierarchy_of(column) is not None)
 
+    def class_column(self, schema: Schema) -> int | None:
+        """Which of the identifying columns the classification score predicts."""
+        target = self.safepub.class_column
+        return None if target is None else self.identifying(schema).index(target)
+
     def check(self, schema: Schema) -> None:
         """Refuse columns without a hierarchy, raw columns, and several records per individual."""
         target = self.safepub.class_column

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from .aggregate import Moments, Spectra, noisy_answers
+from .aggregate import Moments, Query, Spectra, noisy_answers
 from .certificate import Certificate
 from .errors import InputError
 from .files import FileFormat, FileOptions, write_file
@@ -432,14 +432,25 @@ def _noisy_moments(
     moments = method.moments.moments(U, labels, threads=threads)
     if not isinstance(method, MicroaggregatedDP):
         return moments
-    shares = method.attribute_shares(schema)
-    # Replacing an individual's c records one by one costs c times as much (group privacy).
-    epsilon = sum((shares[name] for name in group), Fraction(0)) / schema.max_records
-    answers = [
-        noisy_answers(query, epsilon, threads=threads)
-        for query in method.moments.queries(moments, threads=threads)
-    ]
+    queries = method.moments.queries(moments, threads=threads)
+    answers = mask_queries(queries, group_epsilon(group, schema, method), threads=threads)
     return method.moments.assemble(moments.sizes, U.shape[1], answers)
+
+
+def group_epsilon(group: tuple[str, ...], schema: Schema, method: MicroaggregatedDP) -> Fraction:
+    """What the moments of a group of attributes may spend on one replaced record.
+
+    Replacing an individual's c records one by one costs c times as much (group privacy).
+    """
+    shares = method.attribute_shares(schema)
+    return sum((shares[name] for name in group), Fraction(0)) / schema.max_records
+
+
+def mask_queries(
+    queries: Sequence[Query], epsilon: Fraction, *, threads: int = 0
+) -> list[NDArray[np.float64]]:
+    """The noisy answers to the queries of a group's clusters, which spend epsilon together."""
+    return [noisy_answers(query, epsilon, threads=threads) for query in queries]
 
 
 def moments_table(masked: Masked, schema: Schema) -> pa.Table:
@@ -489,16 +500,12 @@ def _sample_and_generalise(
     if order != "shuffled":
         raise InputError(f"{method.name} releases a random sample in random order; order cannot be 'aligned'")
     names = method.identifying(schema)
-    hierarchies = [hierarchy_of(schema.columns[name]) for name in names]
-    codes = np.empty((source.rows, len(names)), dtype=np.int32)
-    for j, (name, hierarchy) in enumerate(zip(names, hierarchies, strict=True)):
-        codes[:, j] = leaf_codes(source, schema, name, hierarchy)
-    target = method.safepub.class_column
+    hierarchies, codes = identifying_codes(source, schema, method)
     result = search_and_release(
         codes,
         hierarchies,
         method.safepub,
-        class_column=None if target is None else names.index(target),
+        class_column=method.class_column(schema),
         threads=threads,
         progress=lambda share: report("search", share),
     )
@@ -522,6 +529,18 @@ def _sample_and_generalise(
 
     table = arrow if source.kind == "numpy" else source.give_back(arrow)  # labels are text
     return Release(table, certificate, arrow, source.format or FileFormat(), evaluate)
+
+
+def identifying_codes(
+    source: Table, schema: Schema, method: TruthfulDP
+) -> tuple[list[Hierarchy], NDArray[np.int32]]:
+    """The hierarchies of the columns that are generalised, and the table as numbers of their leaves."""
+    names = method.identifying(schema)
+    hierarchies = [hierarchy_of(schema.columns[name]) for name in names]
+    codes = np.empty((source.rows, len(names)), dtype=np.int32)
+    for j, (name, hierarchy) in enumerate(zip(names, hierarchies, strict=True)):
+        codes[:, j] = leaf_codes(source, schema, name, hierarchy)
+    return hierarchies, codes
 
 
 def leaf_codes(source: Table, schema: Schema, name: str, hierarchy: Hierarchy) -> NDArray[np.int32]:

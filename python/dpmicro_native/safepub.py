@@ -459,3 +459,35 @@ def search_and_release(
         progress=progress,
     )
     return SafePubResult(tuple(levels), rows, (pivots, schemes, numbers, unit))
+
+
+def release_scheme(
+    codes: NDArray[np.int32],
+    hierarchies: Sequence[Hierarchy],
+    levels: Sequence[int],
+    method: SafePub,
+    *,
+    class_column: int | None = None,
+    threads: int = 0,
+    progress: Progress = None,
+) -> NDArray[np.int64]:
+    """The rows that are released for a scheme chosen before: a fresh sample without its rare combinations.
+
+    The last part of :func:`search_and_release`: (ε_anon, δ)-differentially private by itself.
+
+    >>> sex = Hierarchy.from_rows([("f", "*"), ("m", "*")])
+    >>> people = np.zeros((1000, 1), dtype=np.int32)
+    >>> len(release_scheme(people, [sex], [0], SafePub(epsilon=2, delta=1e-4))) > 500
+    True
+    """
+    method.check()
+    return _core.safepub_release(
+        np.ascontiguousarray(codes, dtype=np.int32),
+        [hierarchy.tables for hierarchy in hierarchies],
+        list(levels),
+        k=method.k,
+        class_attribute=-1 if class_column is None else class_column,
+        epsilon_anon=_rational(method.budget["sample"]),
+        threads=threads,
+        progress=progress,
+    )
