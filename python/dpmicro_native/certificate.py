@@ -27,8 +27,8 @@ _MEANING: dict[tuple[str, str], str] = {
     ),
     ("idp", "given-partition"): (
         "Individual differential privacy given the partition: noise is scaled to the local sensitivity of this "
-        "table, so the guarantee holds between this table and its neighbours that share the partition, and not "
-        "between other pairs of tables."
+        "table, so the guarantee holds, with that scale, between this table and its neighbours that share the "
+        "partition, and not between other pairs of tables. The scale itself is not protected."
     ),
     ("k-anonymity", "unconditional"): (
         "k-anonymity: every released combination of values stands for at least k records. This is no "

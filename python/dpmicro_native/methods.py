@@ -355,7 +355,9 @@ class MicroaggregatedDP(Microaggregation):
             )
         if self.guarantee == "idp":
             sentences.append(
-                "The scale of the noise follows the sensitivity at this very table, and so depends on the data."
+                "The scale of the noise follows the sensitivity at this very table, and so depends on the data. "
+                "The guarantee is about this table's scale on both tables (CM, Definition 4); the scale itself is "
+                "not protected, and a neighbour released with its own may be told apart."
             )
         public = [name for name, column in schema.columns.items() if isinstance(column, Keep)]
         if public:
