@@ -1,4 +1,4 @@
-"""The command line on 10^6 records: wall time, peak memory, and the shares of reading, computing and writing.
+"""The command line on 10^6 and 10^7 records: wall time, peak memory, and the shares of reading, computing and writing.
 
 Run with ``pytest bench/test_cli.py -s``; the table at the end has one line per command.
 """
@@ -73,7 +73,8 @@ def watch_peak(process: int, peaks: list[int]) -> None:
         time.sleep(0.005)
 
 
-def run(arguments: list[str], label: str, report: list[str]) -> None:
+def run(arguments: list[str], label: str, report: list[str]) -> float:
+    """Add a line to the report; the peak memory in MB."""
     begun = time.perf_counter()
     process = subprocess.Popen([*COMMAND, *arguments], env=environment(), stdout=subprocess.PIPE, text=True)
     peaks: list[int] = []
@@ -97,6 +98,7 @@ def run(arguments: list[str], label: str, report: list[str]) -> None:
     seconds = "  ".join(f"{name} {part:.2f} ({100 * part / wall:.0f} %)" for name, part in parts)
     cpu = usage.ru_utime + usage.ru_stime
     report.append(f"{label:<44} {wall:6.2f}s {cpu:6.2f}s {max(peaks) / 1024:6.0f} MB  {seconds}")
+    return max(peaks) / 1024
 
 
 @pytest.mark.parametrize("name", ["people.csv", "people.parquet", "people.csv.gz"])
@@ -107,6 +109,20 @@ def test_four_of_ten_columns(tables: Path, tmp_path: Path, report: list[str], na
     how = ["--method", method, "--epsilon", "1", *options, "--other-columns", "drop"]
     command = ["anonymize", str(tables / name), *how, "--out", str(tmp_path / "out")]
     run(command, f"{method} on 4 of 10, {name}", report)
+
+
+@pytest.mark.parametrize("method", ["OPT_DP_1", "IR_DP"])
+@pytest.mark.parametrize("name", ["people.csv", "people.parquet"])
+def test_ten_million_records_fit_the_memory_limit(
+    tmp_path: Path, report: list[str], name: str, method: str
+) -> None:
+    rng = np.random.default_rng(1)
+    numbers = {f"c{j}": np.round(rng.normal(50, 10, 10 * ROWS), 3) for j in range(4)}
+    write_file(pa.table(numbers), tmp_path / name, FileFormat.of(tmp_path / name), {})
+    options = [part for column in numbers for part in ("--bounds", f"{column}=0:100")]
+    how = ["--method", method, "--epsilon", "1", *options, "--memory-limit", "8GB"]
+    command = ["anonymize", str(tmp_path / name), *how, "--out", str(tmp_path / "out")]
+    assert run(command, f"{method} on 10^7 x 4, {name}", report) <= 8 * 1024
 
 
 def test_demo(tmp_path: Path, report: list[str]) -> None:
