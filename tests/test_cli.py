@@ -216,6 +216,15 @@ def test_an_existing_release_is_replaced_only_by_force(dpmicro: Run, people: Pat
         (["anonymize", "people.csv", *IR, "--no-header", "--out", "o"], "header = false"),
         (["anonymize", "people.csv", *IR, "--out", "people.csv"], "is a file"),
         (["anonymize", ".git", *IR, "--out", "o"], "no table file in this folder"),
+        (["anonymize", "people.csv", *IR, "--encoding", "base64", "--out", "o"], "no encoding 'base64'"),
+        (["anonymize", "people.csv", *IR, "--encoding", "utf-16", "--out", "o"], "not in the encoding"),
+        (["anonymize", "people.csv", *IR, "--encoding", "idna", "--out", "o"], "not in the encoding"),
+        (["anonymize", "people.csv", *IR, "--bounds", f"x=0:1{'0' * 400}", "--out", "o"], "finite number"),
+        (
+            ["anonymize", "headless.csv", *IR, "--other-columns", "keep", "--out", "o"],
+            "none of the spec's columns",
+        ),
+        (["ledger"], "Missing command"),
         (["init", "no.csv"], "no.csv: no such file"),
         (["init", "people.toml"], "unknown kind of file"),
         (["plan", *IR], "either the TABLE"),
@@ -228,6 +237,7 @@ def test_bad_input_is_one_line_and_code_2(
     dpmicro: Run, people: Path, arguments: list[str], message: str
 ) -> None:
     Path(".git").mkdir()
+    Path("headless.csv").write_text("secret Ann,31\nsecret Bob,42\n")
     before = sorted(Path().iterdir())
     code, _, err = dpmicro(*arguments)
     assert code == 2

@@ -139,7 +139,8 @@ def eigenvector_sensitivity(entry: ArrayLike, gap: ArrayLike, d: int) -> Array:
     """
     with np.errstate(divide="ignore"):
         t = 2 * d * np.asarray(entry, np.float64) / np.asarray(gap, np.float64)
-    euclidean = np.where(t < 1, 2 * np.sin(np.arcsin(np.minimum(t, 1)) / 4), math.sqrt(2))
+    small = (t >= 0) & (t < 1)  # a gap of -0, between equal eigenvalues, gives t = -infinity
+    euclidean = np.where(small, 2 * np.sin(np.arcsin(np.where(small, t, 0)) / 4), math.sqrt(2))
     if d == 1:  # one unit vector, up to its sign
         return np.zeros_like(euclidean)
     return np.asarray(math.sqrt(d) * euclidean * (1 + 2**-40))

@@ -788,7 +788,7 @@ def audit(
     return FAILED if result.contradicted else 0
 
 
-@dpmicro.group(short_help="Keep account of the privacy budget of a data set.")
+@dpmicro.group(no_args_is_help=False, short_help="Keep account of the privacy budget of a data set.")
 def ledger() -> None:
     """Keep account of what releases of a data set have spent, over processes and years.
 

@@ -66,8 +66,8 @@ class FileOptions:
                 "header must be true or false: whether the first row holds the names of the columns"
             )
         try:
-            codecs.lookup(self.encoding)
-        except (LookupError, TypeError):
+            "a".encode(self.encoding)  # refuses codecs that are not for text too, such as base64
+        except (LookupError, TypeError, ValueError):
             raise InputError(
                 f"there is no encoding {self.encoding!r}; use for example utf-8 or latin-1"
             ) from None
@@ -228,8 +228,8 @@ def _reading(path: Path) -> Iterator[None]:
         raise InputError(f"{path}: permission denied") from None
     except pa.ArrowCancelled:
         raise KeyboardInterrupt from None
-    except (pa.ArrowException, UnicodeDecodeError, EOFError) as error:
-        raise InputError(f"{path} cannot be read: {_place(str(error))}") from None
+    except (pa.ArrowException, UnicodeError, EOFError) as error:
+        raise InputError(f"{path} cannot be read: {_place(f'{type(error).__name__}: {error}')}") from None
     except OSError as error:
         reason = error.strerror or "it is damaged or not what its name says"
         raise InputError(f"{path} cannot be read: {reason}") from None
@@ -242,7 +242,7 @@ def _place(message: str) -> str:
         row, expected, got = fields.groups()
         where = f"row {row}" if row else "a row"
         return f"{where} has {got} fields where {expected} are expected; check quotes and the delimiter"
-    if re.search(r"UTF-?8|codec|decode", message, re.IGNORECASE):
+    if re.search(r"UTF-?8|codec|decode|Unicode", message, re.IGNORECASE):
         return "its text is not in the encoding expected; give the right one, for example latin-1"
     return "it is damaged or not what its name says"
 
@@ -448,7 +448,8 @@ def _compressed(path: Path, compression: str | None) -> Iterator[Any]:
 
 
 def _quoted(text: str, delimiter: str, quote: str) -> str:
-    if any(mark in text for mark in (delimiter, quote, "\r", "\n")):
+    # Every candidate, so that whoever finds out the delimiter (we do) is not misled.
+    if any(mark in text for mark in (delimiter, quote, *_DELIMITERS, "\r", "\n")):
         return quote + text.replace(quote, quote + quote) + quote
     return text
 

@@ -64,7 +64,9 @@ def exact(number: Number) -> Fraction:
     if isinstance(number, (str, Decimal)) and _is_excessive(str(number)):
         raise InputError("the number has too many digits; use one between 1e-300 and 1e300")
     try:
-        return Fraction(number)
+        fraction = Fraction(number)
+        float(fraction)  # which a message or a certificate will show
+        return fraction
     except (TypeError, ValueError, OverflowError, ZeroDivisionError):
         raise InputError("a finite number is needed: int, float, Fraction, Decimal or text") from None
 

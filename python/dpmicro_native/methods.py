@@ -231,7 +231,7 @@ class MicroaggregatedDP(Microaggregation):
             raise BudgetError(
                 "epsilon must be positive, such as 1; smaller means more noise and more privacy"
             )
-        if isinstance(self.split, str) and self.split not in ("even", "width"):
+        if not isinstance(self.split, Mapping) and self.split not in ("even", "width"):
             raise InputError(
                 f"split = {self.split!r} is unknown; use 'even', 'width' or weights per attribute"
             )
@@ -559,10 +559,15 @@ def method(name: str, **parameters: Any) -> Method:
     return build(**parameters)
 
 
-def _whole(value: Any, name: str = "k", least: int = 1) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+def _whole(value: Any, name: str = "k", least: int = 1, most: int = (1 << 31) - 1) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
         raise InputError(f"{name} must be a whole number, such as {name}=5")
-    number: int = operator.index(value)
+    if number > most:  # more than the core's integers hold
+        raise InputError(f"{name} must be at most {most:,}")
     if number < least:
         what = "; it is the smallest cluster size" if name == "k" else ""
         raise InputError(f"{name} must be at least {least}, not {number}{what}")
@@ -603,7 +608,7 @@ def _vmdav(k: int, gamma: float = 0.2, groups: Groups = "together") -> Method:
 def _pcl(
     k: int, init: Start | None = None, max_iter: int = 100, seed: int = 0, groups: Groups = "together"
 ) -> Method:
-    partition = PCL(_whole(k), init, _whole(max_iter, "max_iter", 0), _whole(seed, "seed", 0))
+    partition = PCL(_whole(k), init, _whole(max_iter, "max_iter", 0), _whole(seed, "seed", 0, (1 << 64) - 1))
     return Microaggregation(name="PCL", partition=partition, groups=_groups(groups))
 
 
@@ -696,7 +701,13 @@ def _safepub(
     as_published: bool = False,
 ) -> Method:
     safepub = SafePub(
-        epsilon, delta, epsilon_search, steps, score, class_column=class_column, as_published=as_published
+        epsilon,
+        delta,
+        epsilon_search,
+        _whole(steps, "steps"),
+        score,
+        class_column=class_column,
+        as_published=as_published,
     )
     return TruthfulDP(name="SAFEPUB", safepub=safepub)
 
@@ -704,7 +715,13 @@ def _safepub(
 def _cross_moments(entry: CatalogueEntry, k: Any, output: Output, **how: Any) -> Method:
     """A method of the cross-moment paper: MDAV on whole records, or on each attribute by itself."""
     groups: Groups = "together" if entry.partition == "MDAV" else "each"
-    partition = how.pop("partition") or MDAV(_whole(k))
+    partition = how.pop("partition")
+    if partition is None:
+        partition = MDAV(_whole(k))
+    if not isinstance(partition, Partition):
+        raise InputError(
+            f"{entry.name}: partition must be a Partition such as MDAV(5); in a spec, give k instead"
+        )
     kind = MicroaggregatedDP if entry.noise else Microaggregation
     return kind(
         name=entry.name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -202,7 +203,7 @@ class VMDAV(Partition):
     def check(self, n: int, d: int) -> None:
         """Refuse k < 1, k > n and a gamma that is negative or not finite."""
         check_k(self.k, n)
-        if not 0 <= self.gamma < float("inf"):
+        if not isinstance(self.gamma, Real) or not 0 <= self.gamma < float("inf"):
             raise InputError("gamma must be 0 or a positive number; 0 gives groups of exactly k")
 
 

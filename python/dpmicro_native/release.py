@@ -148,6 +148,8 @@ def anonymize(
         raise InputError("method must be made by method(name, ...), such as method('OPT_DP_1', epsilon=1)")
     if order not in get_args(Order):
         raise InputError(f"order = {order!r} is unknown; use 'shuffled' or 'aligned'")
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 0 <= threads < 1 << 16:
+        raise InputError("threads must be a whole number of at least 0; 0 means as many as there are cores")
     method.check(schema)
     report = progress or (lambda station, share: None)
 

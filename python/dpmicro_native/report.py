@@ -373,16 +373,17 @@ def _guarantee(certificate: Certificate) -> str:
     parts.append("<p>" + "".join(f'<span class="badge">{escape(badge)}</span>' for badge in badges) + "</p>")
     parts.append(f"<p>{escape(certificate.meaning)}</p>")
     if certificate.epsilon is not None:
-        factor = math.exp(float(certificate.epsilon))
+        epsilon = float(certificate.epsilon)
+        factor = rounded(math.exp(epsilon)) if epsilon < 700 else "10³⁰⁴ and more"  # beyond a double
         delta = (
             f", up to an additional probability of δ = {rounded(certificate.delta)}"
             if certificate.delta
             else ""
         )
         parts.append(
-            f"<p>Here ε = {rounded(float(certificate.epsilon))}, so e<sup>ε</sup> = {rounded(factor)}: no "
+            f"<p>Here ε = {rounded(epsilon)}, so e<sup>ε</sup> = {factor}: no "
             "outcome is "
-            f"more than {rounded(factor)} times as likely with one table as with a neighbouring "
+            f"more than {factor} times as likely with one table as with a neighbouring "
             f"one{delta}.</p>"
         )
     if certificate.assumptions:

@@ -323,6 +323,8 @@ class SafePub:
             raise InputError("steps must be at least 1; the paper uses 300")
         if not 0 < exact(self.final_share) < 1:
             raise BudgetError("final_share must lie between 0 and 1")
+        if not isinstance(self.as_published, bool):
+            raise InputError("as_published must be true or false")
         if self.score not in SCORES:
             raise InputError(f"the score must be one of {', '.join(SCORES)}")
         if (self.score == "classification") != (self.class_column is not None):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
@@ -19,6 +19,7 @@ from .mask import exact
 if TYPE_CHECKING:
     from .hierarchy import Hierarchy
 
+_MAX = sys.float_info.max
 Missing = Literal["refuse", "midpoint", "drop"]
 
 
@@ -45,7 +46,8 @@ class Numeric:
         for name in ("lower", "upper"):
             value = getattr(self, name)
             value = value.item() if isinstance(value, np.generic) else value
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            # Compared, not converted: an integer may be too large for a float.
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not -_MAX <= value <= _MAX:
                 raise InputError(
                     f"the {name} bound must be a finite number; give public bounds such as Numeric(0, 120)"
                 )
@@ -59,6 +61,8 @@ class Numeric:
             raise InputError("the bounds are too far apart for double precision; narrow them")
         if self.missing not in ("refuse", "midpoint", "drop"):
             raise InputError(f"missing = {self.missing!r} is unknown; use 'refuse', 'midpoint' or 'drop'")
+        _check_flag(self.from_data, "from_data")
+        _check_hierarchy(self.hierarchy)
 
     @property
     def width(self) -> Fraction:
@@ -72,6 +76,9 @@ class Categorical:
 
     hierarchy: Hierarchy | None = None
 
+    def __post_init__(self) -> None:
+        _check_hierarchy(self.hierarchy)
+
 
 @dataclass(frozen=True)
 class Keep:
@@ -83,10 +90,26 @@ class Keep:
 
     public: bool = False
 
+    def __post_init__(self) -> None:
+        _check_flag(self.public, "public")
+
 
 @dataclass(frozen=True)
 class Drop:
     """Leave the column out of the release."""
+
+
+def _check_flag(value: object, name: str) -> None:
+    # Any text is true to Python, "false" as well.
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be true or false, without quotes")
+
+
+def _check_hierarchy(value: object) -> None:
+    from .hierarchy import Hierarchy
+
+    if value is not None and not isinstance(value, Hierarchy):
+        raise InputError("hierarchy must be a Hierarchy, such as Hierarchy.from_csv(...); in a spec, a file")
 
 
 Column: TypeAlias = Numeric | Categorical | Keep | Drop
@@ -127,6 +150,8 @@ class Schema:
             or self.max_records < 1
         ):
             raise InputError("max_records must be a whole number of at least 1")
+        if self.individual is not None and not isinstance(self.individual, str):
+            raise InputError("individual must be the name of the column that says whose record it is")
         if self.individual is None and self.max_records != 1:
             raise InputError("max_records needs individual=, the column that says whose record it is")
         if self.individual is not None and self.individual in self.columns:
@@ -235,8 +260,6 @@ def _column_from(name: str, entry: Any, folder: Path) -> Column:
 
 def read_toml(path: str | Path) -> dict[str, Any]:
     """Parse a TOML file; what is wrong with it becomes an InputError."""
-    import sys
-
     if sys.version_info >= (3, 11):
         import tomllib
     else:

@@ -72,6 +72,12 @@ class Spec:
         """The schema of a table with these columns: those it does not name are kept or dropped as the spec says."""
         if self.other_columns == "refuse":
             return self.schema
+        names = list(names)
+        if not set(names) & set(self.schema.names):
+            # Without a header the "names" would be values, and be kept as such.
+            raise InputError(
+                "the table has none of the spec's columns; if it has no header row, say so with header = false"
+            )
         other: Column = Keep() if self.other_columns == "keep" else Drop()
         more = {name: other for name in names if name not in self.schema.names}
         return replace(self.schema, columns={**self.schema.columns, **more})

@@ -111,7 +111,7 @@ def _from_file(
         # Without a header the "names" would be values, which no message may quote.
         raise InputError(
             f"the first row of {path} names none of the schema's columns; if the file has no header row, "
-            "say so with header = false"
+            "say so with header = false; else check its delimiter and encoding"
         )
     schema.match(file.names)
     skip = {name for name, column in schema.columns.items() if isinstance(column, Drop)}
@@ -145,7 +145,7 @@ def numeric_values(column: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         raise InputError(
             f"column {name!r} is Numeric in the schema but holds {_plain_type(kind)}; "
-            "convert it to numbers, or make it Keep() or Drop()"
+            "convert it to numbers (in a CSV file, check the decimal mark), or make it Keep() or Drop()"
         )
     values = pc.cast(column, pa.float64(), safe=False)
     array: NDArray[np.float64] = values.to_numpy()  # one chunk without nulls: a view
