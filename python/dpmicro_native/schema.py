@@ -106,9 +106,11 @@ def _check_flag(value: object, name: str) -> None:
 
 
 def _check_hierarchy(value: object) -> None:
+    if value is None:
+        return
     from .hierarchy import Hierarchy
 
-    if value is not None and not isinstance(value, Hierarchy):
+    if not isinstance(value, Hierarchy):
         raise InputError("hierarchy must be a Hierarchy, such as Hierarchy.from_csv(...); in a spec, a file")
 
 
