@@ -145,4 +145,12 @@ void require_finite(const MatrixView& X) {
                        " has NaN or infinite values; fill or drop them first");
 }
 
+void require_measurable(const MatrixView& X) {
+  for (index_t j = 0; j < X.cols; ++j)
+    for (index_t i = 0; i < X.rows; ++i)
+      if (!(std::abs(X(i, j)) <= 1e100))
+        throw InputError("column " + std::to_string(j) +
+                         " has values beyond 1e100, too large for distances; scale it first");
+}
+
 }  // namespace dpmicro

@@ -42,5 +42,8 @@ Extremes block_distances(const double* block, index_t d, const double* point, do
 
 // Refuses NaN and infinite entries: the message names the column, never the value.
 void require_finite(const MatrixView& X);
+// Refuses entries beyond 1e100 in size, for whatever adds up distances or moments: sums of their
+// squares and cubes may overflow, and infinite distances are all alike.
+void require_measurable(const MatrixView& X);
 
 }  // namespace dpmicro

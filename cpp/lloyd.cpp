@@ -459,9 +459,9 @@ void check(const MatrixView& X, const PclOptions& options) {
   if (!(options.speed > 0 && options.speed < 2))
     throw InputError("speed must lie between 0 and 2, both excluded; 1/2 is the paper's");
   if (options.max_iter < 0) throw InputError("max_iter must be 0 or larger");
-  if (options.weights != nullptr &&
-      !std::all_of(options.weights, options.weights + X.rows, [](double w) { return w > 0; }))
-    throw InputError("weights must be positive; leave out records of no weight");
+  if (options.weights != nullptr && !std::all_of(options.weights, options.weights + X.rows,
+                                                 [](double w) { return w > 0 && w <= 1e50; }))
+    throw InputError("weights must be positive and at most 1e50; leave out records of no weight");
 }
 
 void check(const MatrixView& X, const std::vector<index_t>& sizes, const PclStart& start) {

@@ -288,7 +288,7 @@ class Flow {
       return static_cast<std::size_t>(
           std::count_if(leads_.begin(), leads_.end(), [&](double lead) { return lead <= margin; }));
     };
-    while (within() < wanted) margin *= 1.5;
+    while (within() < wanted && margin < kInfinity) margin *= 1.5;
     std::vector<label_t> candidates;
     for (label_t r = 0; r < cells_; ++r)
       if (r == cell || leads_[r] <= margin) candidates.push_back(r);

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpmicro_native import _core
+from dpmicro_native.aggregate import cluster_moments
 from dpmicro_native.errors import InputError
+from dpmicro_native.lloyd import assign, pcl
 from dpmicro_native.partition import (
     IR,
     MDAV,
@@ -391,3 +393,23 @@ def test_interrupt_stops_within_a_second(path):
     with pytest.raises(KeyboardInterrupt):
         _core.mdav(X, 3, path=path)
     assert time.monotonic() - started < 1.5
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda X: mdav(X, 2),
+        lambda X: vmdav(X, 2, 0.2),
+        lambda X: optimal_univariate(X[:, 0]),
+        lambda X: pcl(X, 2),
+        lambda X: pcl(X / 1e200, 2, init=X[:5]),
+        lambda X: assign(X / 1e200, X[:2], [0.0, 0.0]),
+        lambda X: cluster_moments(X, np.arange(12) // 6, 2),
+    ],
+)
+def test_values_whose_distances_overflow_are_refused(call):
+    """PCL once crashed on them, and optimal_univariate put all in one cluster."""
+    X = np.random.default_rng(0).standard_normal((12, 2))
+    call(X * 1e-200)
+    with pytest.raises(InputError, match="scale it first"):
+        call(X * 1e200)

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings.hpp"
+#include "kernels.hpp"
 
 namespace dpmicro::bindings {
 namespace {
@@ -28,6 +29,7 @@ void register_lloyd(py::module_& m) {
          const py::object& weights, int max_iter, double speed, std::uint64_t seed, int threads,
          const py::object& progress) {
         const Matrix X(table);
+        require_measurable(X.view());
         PclOptions options;
         options.targets = {sizes, at_least};
         options.max_iter = max_iter;
@@ -47,6 +49,7 @@ void register_lloyd(py::module_& m) {
         }
         for (const py::object& given : centroids) {
           const Matrix start(given);
+          require_measurable(start.view());
           starts.emplace_back();
           for (index_t q = 0; q < start.rows(); ++q)
             for (index_t j = 0; j < start.cols(); ++j)
@@ -71,6 +74,7 @@ void register_lloyd(py::module_& m) {
       [](const py::object& table, index_t cells, std::uint64_t seed, int threads,
          const py::object& progress) {
         const Matrix X(table);
+        require_measurable(X.view());
         const auto centroids = without_gil(progress, [&](Control& control) {
           return kmeans_plus_plus(X.view(), cells, seed, threads, control);
         });
@@ -84,7 +88,9 @@ void register_lloyd(py::module_& m) {
       [](const py::object& table, const py::object& centroids, const py::object& costs, int threads,
          const py::object& progress) {
         const Matrix X(table);
+        require_measurable(X.view());
         const Matrix c(centroids);
+        require_measurable(c.view());
         const auto p = as_vector(costs);
         if (c.cols() != X.cols())
           throw InputError("the centroids must have as many columns as the table");

@@ -1,6 +1,7 @@
 #include "moments.hpp"
 
 #include "bindings.hpp"
+#include "kernels.hpp"
 #include "repair.hpp"
 #include "sample.hpp"
 
@@ -41,6 +42,7 @@ py::tuple bind_cluster_moments(const py::object& table, const py::object& labels
   if (order < 0 || order > 2)
     throw InputError("order must be 0 (mean), 1 (and covariance) or 2 (and coskewness)");
   const Matrix X(table);
+  require_measurable(X.view());
   const auto l = as_labels(labels, X.rows());
   const Clusters clusters =
       without_gil(progress, [&](Control&) { return group_records(span_of(l)); });

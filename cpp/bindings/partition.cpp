@@ -1,6 +1,7 @@
 #include <string>
 
 #include "bindings.hpp"
+#include "kernels.hpp"
 #include "mdav.hpp"
 #include "ordered.hpp"
 
@@ -26,6 +27,7 @@ void register_partition(py::module_& m) {
       [](const py::object& table, index_t k, int threads, const py::object& progress,
          const std::string& path) {
         const Matrix X(table);
+        require_measurable(X.view());
         const MdavPath chosen = path_of(path);
         py::array_t<label_t> labels(X.rows());
         label_t* out = labels.mutable_data();
@@ -41,6 +43,7 @@ void register_partition(py::module_& m) {
       [](const py::object& table, index_t k, double gamma, int threads,
          const py::object& progress) {
         const Matrix X(table);
+        require_measurable(X.view());
         py::array_t<label_t> labels(X.rows());
         label_t* out = labels.mutable_data();
         without_gil(progress,
@@ -79,6 +82,7 @@ void register_partition(py::module_& m) {
       [](const py::object& values, double noise_cost, index_t min_size,
          const py::object& progress) {
         const auto x = as_vector(values);
+        require_measurable({x.data(), x.shape(0), 1, 1, 1});
         py::array_t<label_t> labels(x.shape(0));
         label_t* out = labels.mutable_data();
         without_gil(progress, [&](Control& control) {
