@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from hypothesis import settings
 # Examples may wait for a core on a busy machine; time is measured in bench/, not here.
 settings.register_profile("default", deadline=None)
 settings.load_profile("default")
+
+# A shell starts what it sends to the background deaf to Ctrl-C, and so would be what is tested here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
