@@ -98,3 +98,40 @@ def test_audit_of_a_broken_mechanism_fails(folder: Path, monkeypatch: pytest.Mon
         module, "noisy_sums", lambda sums, reach, shares: right(sums, reach, [3 * share for share in shares])
     )
     assert main(["audit", "IR_DP", "--spec", "people.toml", "--table", "people.csv", "--runs", "20000"]) == 1
+
+
+def test_another_method_is_audited_with_what_the_spec_says(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["audit", "MDAV_DP", "--spec", "people.toml", "--table", "people.csv", "--runs", "2000"]) == 0
+    shown = capsys.readouterr().out
+    assert "claim of epsilon = 0.5" in shown
+    assert "curator's eyes only" in shown
+
+
+def test_a_spec_that_drops_columns_can_be_compared(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = (folder / "people.csv").read_text().splitlines()
+    (folder / "named.csv").write_text("\n".join(["name," + table[0], *("Ann," + row for row in table[1:])]))
+    (folder / "named.toml").write_text(SPEC.replace("[columns]", '[columns]\nname = {type = "drop"}'))
+    how = [
+        "--spec",
+        "named.toml",
+        "--methods",
+        "MDAV_DP,IR_DP",
+        "--epsilon",
+        "1",
+        "--out",
+        "comparison",
+        "--quiet",
+    ]
+    assert main(["compare", "named.csv", *how]) == 0, capsys.readouterr().err
+
+
+def test_k_of_one_is_not_called_private(folder: Path) -> None:
+    (folder / "people.toml").write_text(
+        SPEC.replace("IR_DP", "MDAV").replace('epsilon = "1/2"\nk = 5', "k = 1")
+    )
+    assert release("out") == 0
+    certificate = json.loads((folder / "out" / "public" / "certificate.json").read_text())
+    assert certificate["private"] is False
+    assert any(line.startswith("NOT PRIVATE: k = 1") for line in certificate["assumptions"])

@@ -413,3 +413,25 @@ def test_values_whose_distances_overflow_are_refused(call):
     call(X * 1e-200)
     with pytest.raises(InputError, match="scale it first"):
         call(X * 1e200)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda X: mdav(X, "5"),
+        lambda X: mdav(X, 2.5),
+        lambda X: vmdav(X, 2, "0.2"),
+        lambda X: individual_ranking(X[:, 0], 2.5),
+        lambda X: optimal_univariate(X[:, 0], min_size="5"),
+        lambda X: insensitive_ranking(X, "5"),
+        lambda X: pcl(X, 2, threads="2"),
+        lambda X: pcl(X, 2, max_iter=1.5),
+        lambda X: assign(X, X[:2], [0.0, 0.0], threads="a"),
+    ],
+)
+def test_arguments_of_the_wrong_type_do_not_quote_the_table(call):
+    with pytest.raises(InputError, match="wrong type") as caught:
+        call(np.full((12, 2), 0.123456789))
+    assert "0.123" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None

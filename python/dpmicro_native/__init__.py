@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from . import _core
+from ._arguments import quote_no_arguments
 from ._core import __version__
 from .aggregate import cluster_moments
 from .certificate import Certificate
@@ -23,6 +25,8 @@ from .release import Release, anonymize
 from .repair import nearest_psd
 from .safepub import safepub_curve, safepub_delta, safepub_parameters
 from .schema import Categorical, Drop, Keep, Numeric, Schema
+
+quote_no_arguments(_core)
 
 __all__ = [
     "Budget",

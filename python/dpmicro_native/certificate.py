@@ -31,8 +31,8 @@ _MEANING: dict[tuple[str, str], str] = {
         "partition, and not between other pairs of tables. The scale itself is not protected."
     ),
     ("k-anonymity", "unconditional"): (
-        "k-anonymity: every released combination of values stands for at least k records. This is no "
-        "differential-privacy guarantee."
+        "k-anonymity: every released combination of the values that were averaged stands for at least k records; "
+        "columns that are kept as they are do not count. This is no differential-privacy guarantee."
     ),
     ("k-anonymity", "given-partition"): (
         "Averages over at least k records: every released statistic is computed from at least k records, but "

@@ -102,6 +102,12 @@ class Microaggregation(Method):
         """k-anonymity: no noise is added."""
         return "k-anonymity"
 
+    @property
+    def sound(self) -> bool:
+        """k = 1 is no anonymity at all."""
+        smallest = getattr(self.partition, "k", getattr(self.partition, "min_size", None))
+        return self.guarantee != "k-anonymity" or smallest != 1
+
     def grouped(self, schema: Schema) -> tuple[tuple[str, ...], ...]:
         """The groups of attributes, by name."""
         names = schema.numeric
@@ -187,6 +193,8 @@ class Microaggregation(Method):
     def assumptions(self, schema: Schema, order: Order) -> tuple[str, ...]:
         """What k-anonymity does not cover."""
         sentences = []
+        if not self.sound:
+            sentences.append("NOT PRIVATE: k = 1 hides nobody, every record is released as it is.")
         if self.moments.order > 0:
             sentences.append(
                 "Exact moments of clusters of at least k records are released (as such or through records drawn from "
@@ -557,6 +565,20 @@ def method(name: str, **parameters: Any) -> Method:
             )
             raise InputError(f"{name} needs {key}; for example {example}")
     return build(**parameters)
+
+
+def spec_parameters(given: Method, name: str) -> dict[str, Any]:
+    """What a method says of epsilon, delta and k, as far as the method of that name takes them."""
+    if name not in catalogue():
+        return {}
+    taken = inspect.signature(catalogue()[name].build).parameters
+    source: Any = given.safepub if isinstance(given, TruthfulDP) else given
+    found = {
+        "epsilon": getattr(source, "epsilon", None),
+        "delta": source.delta if isinstance(given, TruthfulDP) else None,
+        "k": getattr(getattr(source, "partition", None), "k", None),
+    }
+    return {key: value for key, value in found.items() if key in taken and value is not None}
 
 
 def _whole(value: Any, name: str = "k", least: int = 1, most: int = (1 << 31) - 1) -> int:
