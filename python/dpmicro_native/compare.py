@@ -161,7 +161,7 @@ class Comparison:
         return page("Methods compared", "\n".join(parts), figures, __version__)
 
     def save(self, directory: str | Path, *, force: bool = False) -> Path:
-        """Write ``compare.csv`` and ``compare.html`` to a directory that only the owner can read."""
+        """Write ``compare.csv`` and ``compare.html``, files that only the owner can read, to a directory."""
         import pyarrow.csv
 
         from .writing import atomic_directory
